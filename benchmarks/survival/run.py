@@ -35,7 +35,7 @@ SECONDS = 300.0
 """How long a fit may take before it counts as hanging."""
 
 SETTINGS = ("patch=4", "dictionary=64", "n_components=8", "threshold=0.4", "context=2", "pool_size=3")
-PASSES = ("whitening", "dictionary", "statistics")
+PASSES = ("whitening", "statistics")  # those that read all leaves
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,10 @@ class Chaos:
         """Run one fit with its fault, resume it where it ended early, and say how it went."""
         seed = SEED + case
         rng = np.random.default_rng(seed)
-        at_pass, leaf = PASSES[int(rng.integers(3))], int(rng.integers(2, LEAVES - 2 * fault.times - 2))
+        at_pass, leaf = (
+            PASSES[int(rng.integers(len(PASSES)))],
+            int(rng.integers(2, LEAVES - 2 * fault.times - 2)),
+        )
         here = self.folder / f"case-{case}"
         here.mkdir()
         cluster, checkpoint = self.cluster(), here / "checkpoint"

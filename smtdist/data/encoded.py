@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -258,6 +257,8 @@ def _stored(dataset: Any, start: int, stop: int, name: str) -> npt.NDArray[Any]:
 T = TypeVar("T")
 PIECE_BYTES: Final = 16 * 2**20
 """Encoded bytes read at once; an image that is larger is read alone."""
+PASSED_BYTES: Final = 2**16
+"""Encoded bytes between two images that are read with them: another read would take longer."""
 
 BYTES_AN_OFFSET: Final = 48  # as stored and as a whole number of Python
 
@@ -412,33 +413,52 @@ class EncodedReader(Reader):
         super().__init__(source)
         self._data, self._offsets = data, offsets
 
+    def pick(self, numbers: npt.NDArray[np.int64], out: npt.NDArray[Any]) -> None:
+        """Decode images alone; those that lie between two that are near to each other are read with them."""
+        self.read_bytes += self._taken(numbers, out)
+
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
-        taken = 0
-        for at in range(start, stop, OFFSETS_AT_ONCE):
-            bounds = offsets_of(self._offsets, at, min(stop, at + OFFSETS_AT_ONCE), self.source.name)
-            for first, last in _pieces(bounds):
-                self._decode(at + first, bounds[first : last + 1], out[at - start + first :])
-            taken += bounds[-1] - bounds[0]
+        return self._taken(np.arange(start, stop), out)
+
+    def _taken(self, numbers: npt.NDArray[np.int64], out: npt.NDArray[Any]) -> int:
+        """Decode images, ascending, into all of `out`; return the bytes that were read."""
+        taken = at = 0
+        while at < len(numbers):
+            first = int(numbers[at])
+            end = int(np.searchsorted(numbers, first + OFFSETS_AT_ONCE))
+            some, last = numbers[at:end], int(numbers[end - 1])
+            bounds = offsets_of(self._offsets, first, last + 1, self.source.name)
+            extents = [(bounds[number], bounds[number + 1]) for number in (some - first).tolist()]
+            for start, stop in _pieces(extents):
+                self._decode(some[start:stop], extents[start:stop], out[at + start : at + stop])
+                taken += extents[stop - 1][1] - extents[start][0]
+            at = end
         return taken
 
-    def _decode(self, first: int, bounds: list[int], out: npt.NDArray[Any]) -> None:
-        """Decode images that lie one after another, in one read, on the threads of the kernels."""
-        encoded = bytes_of(self._data, bounds[0], bounds[-1], self.source.name)
-        origin = bounds[0]
+    def _decode(
+        self, numbers: npt.NDArray[np.int64], extents: list[tuple[int, int]], out: npt.NDArray[Any]
+    ) -> None:
+        """Decode images that lie near to each other, in one read, on the threads of the kernels."""
+        origin = extents[0][0]
+        encoded = bytes_of(self._data, origin, extents[-1][1], self.source.name)
 
         def part(index: int) -> memoryview:
-            return encoded[bounds[index] - origin : bounds[index + 1] - origin]
+            start, stop = extents[index]
+            return encoded[start - origin : stop - origin]
 
-        self.decode_each(part, first, out[: len(bounds) - 1])
+        self.decode_each(part, numbers, out)
 
     def decode_each(
-        self, encoded: Callable[[int], bytes | memoryview], first: int, out: npt.NDArray[Any]
+        self,
+        encoded: Callable[[int], bytes | memoryview],
+        numbers: npt.NDArray[np.int64],
+        out: npt.NDArray[Any],
     ) -> None:
-        """Decode images `first`, `first + 1`, ... into all of `out`, on threads, from the bytes of the i-th of them."""
+        """Decode images into all of `out`, on threads, from the bytes of the i-th of them."""
 
         def decode_range(start: int, stop: int) -> None:
             for index in range(start, stop):
-                out[index] = self._image(encoded(index), first + index)
+                out[index] = self._image(encoded(index), int(numbers[index]))
 
         run_ranges(decode_range, even_ranges(len(out), max(1, len(out) // (4 * threads()))))
 
@@ -487,14 +507,15 @@ def _sound(function: Callable[..., T], *arguments: Any) -> T:
         raise UnreadableError(error.sentence) from error
 
 
-def _pieces(bounds: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of images that have at most `PIECE_BYTES` together, or of one that has more."""
+def _pieces(extents: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield ranges of images that are read at once: near to each other, of at most `PIECE_BYTES`, or one that has more."""
     first = 0
-    for index, (_, end) in enumerate(pairwise(bounds)):
-        if index > first and end - bounds[first] > PIECE_BYTES:
+    for index in range(1, len(extents)):
+        start, end = extents[index]
+        if end - extents[first][0] > PIECE_BYTES or start - extents[index - 1][1] > PASSED_BYTES:
             yield first, index
             first = index
-    yield first, len(bounds) - 1
+    yield first, len(extents)
 
 
 NO_GROUP: Final = ""
@@ -549,18 +570,18 @@ class PictureFiles(EncodedSource):
 class _FilesReader(EncodedReader):
     source: PictureFiles
 
-    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
-        taken = np.zeros(stop - start, np.int64)  # each thread writes its own
+    def _taken(self, numbers: npt.NDArray[np.int64], out: npt.NDArray[Any]) -> int:
+        taken = np.zeros(len(numbers), np.int64)  # each thread writes its own
 
         def encoded(index: int) -> bytes:
             try:
-                data = read_whole(self.source.files[start + index])
+                data = read_whole(self.source.files[numbers[index]])
             except DataError as error:
                 raise UnreadableError(error.sentence) from error
             taken[index] = len(data)
             return data
 
-        self.decode_each(encoded, start, out)
+        self.decode_each(encoded, numbers, out)
         return int(taken.sum())
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -119,6 +119,16 @@ class _ShardedReader(Reader):
         super().__init__(source)
         self._stack, self._number = stack, -1
         self._reader: Reader | None = None
+
+    def pick(self, numbers: npt.NDArray[np.int64], out: npt.NDArray[Any]) -> None:
+        firsts = self.source.firsts
+        ends = np.searchsorted(numbers, firsts).tolist()
+        for number, (start, stop) in enumerate(pairwise(ends)):
+            if start < stop:
+                reader = self._opened(number)
+                before = reader.read_bytes
+                reader.pick(numbers[start:stop] - firsts[number], out[start:stop])
+                self.read_bytes += reader.read_bytes - before
 
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
         firsts, at, taken = self.source.firsts, start, 0

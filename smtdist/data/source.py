@@ -321,6 +321,18 @@ class Reader:
                 _require_finite(block, start, source.name)
         return block
 
+    def pick(self, numbers: npt.NDArray[np.int64], out: npt.NDArray[Any]) -> None:
+        """Write the samples of these numbers, ascending, into all of `out`.
+
+        Those that can only be read together are, from the first to the last that is asked for; others are passed over.
+        Memory: the samples of one such read.
+        """
+        rows = numbers // self.source.damage_samples
+        starts = np.flatnonzero(np.diff(rows, prepend=-1))
+        for start, stop in pairwise([*starts.tolist(), len(numbers)]):
+            first, last = int(numbers[start]), int(numbers[stop - 1])
+            out[start:stop] = self.read(first, last + 1)[numbers[start:stop] - first]
+
     def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
         """Write samples `start` to `stop` into `out` and return the bytes that took from storage."""
         raise NotImplementedError

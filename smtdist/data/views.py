@@ -7,6 +7,8 @@ numbers that attributes say the meaning of (`smtdist.data.conventions`).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -15,7 +17,15 @@ import numpy.typing as npt
 
 from smtdist.data.axes import IN_FILE, image_axes, shown
 from smtdist.data.conventions import Attributes, decoded
-from smtdist.data.source import Derived, Reader, Source, aligned_samples, pixel_dtype, put_pixels
+from smtdist.data.source import (
+    MIN_LEAF_SAMPLES,
+    Derived,
+    Reader,
+    Source,
+    aligned_samples,
+    pixel_dtype,
+    put_pixels,
+)
 from smtdist.errors import DataError
 from smtdist.kernels import hashing
 
@@ -53,6 +63,10 @@ class First(Derived):
     def fill(self, inner: Reader, start: int, stop: int, out: npt.NDArray[Any]) -> None:
         """Write samples as they are."""
         inner.read(start, stop, out)
+
+    def there(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the numbers that samples have in the source."""
+        return numbers
 
 
 def limited(source: Source, count: int | None) -> Source:
@@ -92,6 +106,70 @@ class ChunkSubset(Derived):
             begin = self.chunks[row] * self.grain + offset
             inner.read(begin, begin + end - at, out[at - start : end - start])
             at = end
+
+    def there(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the numbers that samples have in the source."""
+        row, offset = np.divmod(numbers, self.grain)
+        return np.array(self.chunks, np.int64)[row] * self.grain + offset
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen(Derived):
+    """Samples of a source, by their numbers there, ascending, and numbered anew from zero: others are not decoded.
+
+    A leaf has samples of whole leaves of the source, 256 or more where there are so many. A chunk in which two blocks of
+    a leaf meet is read for both. Memory: the numbers, and beside the reader of the source what it reads at once.
+    """
+
+    source: Source
+    numbers: npt.NDArray[np.int64]
+    file_bytes = None
+    damage_samples = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "name", f"{len(self.numbers):,} chosen samples of {self.source.name}")
+        object.__setattr__(self, "shape", (len(self.numbers), *self.source.shape[1:]))
+
+    @property
+    def reader_bytes(self) -> int:
+        """Bytes of the reader of the source, and of what it can only read together."""
+        return self.source.reader_bytes + self.source.damage_samples * self.source.sample_bytes
+
+    def leaf_bounds(self) -> list[int]:
+        """Return the boundaries of leaves, each of which has samples of some neighbouring leaves of the source."""
+        bounds = [0]
+        for end in np.searchsorted(self.numbers, self.source.leaf_bounds()).tolist():
+            if end - bounds[-1] >= MIN_LEAF_SAMPLES:
+                bounds.append(end)
+        if bounds[-1] < self.n_samples:
+            bounds.append(self.n_samples)
+        return bounds
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the whole is, and how many of its samples these are."""
+        return self.source.describe() | {"shape": list(self.shape)}
+
+    @contextmanager
+    def opened(self) -> Iterator[Reader]:
+        """Yield a reader over one of the source, or of what the source is some samples of."""
+        numbers, source = self.numbers, self.source
+        while isinstance(source, First | ChunkSubset):
+            numbers = source.there(numbers)
+            source = source.source
+        with source.opened() as inner:
+            yield _ChosenReader(self, inner, numbers)
+
+
+class _ChosenReader(Reader):
+    def __init__(self, source: Source, inner: Reader, numbers: npt.NDArray[np.int64]) -> None:
+        super().__init__(source)
+        self._inner, self._numbers = inner, numbers
+
+    def _fill(self, start: int, stop: int, out: npt.NDArray[Any]) -> int:
+        before = self._inner.read_bytes
+        self._inner.pick(self._numbers[start:stop], out)
+        return self._inner.read_bytes - before
 
 
 def chunk_subset(source: Source, samples: int, seed: int) -> Source:

@@ -238,16 +238,24 @@ class Engine:
         fingerprint: bool = False,
         work_per_sample: float = 0.0,
         held_bytes: int = 0,
+        kept: str = "",
     ) -> tuple[Partial, dict[str, Any]]:
         """Sum a statistic over all samples of a source; return it with the record of the pass.
 
-        `held_bytes`: what the caller keeps for itself, which counts where this process does the work.
+        `held_bytes`: what the caller keeps for itself, which counts where this process does the work. `kept`: the name in
+        the checkpoint folder, where it is not that of the pass.
         """
         called, folder = f"{self.stage}{name}", self.checkpoint
         try:
             with self.opened(), self._removal_explained():
                 found, record = self._reduced(
-                    called, statistic, source, fingerprint, work_per_sample, held_bytes
+                    called,
+                    statistic,
+                    source,
+                    fingerprint,
+                    work_per_sample,
+                    held_bytes,
+                    f"{self.stage}{kept or name}",
                 )
         except TaskLost as lost:
             kept = "start again" if folder is None else f"resume from {folder}"
@@ -270,12 +278,13 @@ class Engine:
         fingerprint: bool,
         work_per_sample: float,
         held_bytes: int,
+        kept: str,
     ) -> tuple[Partial, dict[str, Any]]:
         started = time.perf_counter()
         folder = None
         if self.checkpoint is not None:
             folders.require_held(self.checkpoint)
-            folder = PassFolder(str(self.checkpoint / name), f"{self.key}/{name}")
+            folder = PassFolder(str(self.checkpoint / kept), f"{self.key}/{kept}")
         known = self.readings.of(source)
         whole = known.source() is source
         checks = known.checks if whole else None
@@ -347,7 +356,7 @@ class Engine:
                 finally:
                     self.current = None
         if checks is None:
-            self._require_unmoved(name, source, known, result.counters.checks)
+            self._require_unmoved(kept, source, known, result.counters.checks)
         if folder is not None and reduction is not None and reduction.worth_storing():
             folder.finish(result, reduction.stored())
         unchanged.require_same(source, plan.bounds, checks, result.counters.checks)
@@ -398,7 +407,7 @@ class Engine:
         known.stamps, again, folder = stamps, f"{name}-again", self.checkpoint
         self.note(f"{name}: {source.name} was touched meanwhile, so it is read once more, to compare.")
         try:
-            self._reduced(again, unchanged.Again(), whole, False, 0.0, 0)
+            self._reduced(again, unchanged.Again(), whole, False, 0.0, 0, again)
         except DataError:
             if (
                 folder is not None and not self.readings.suspect

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from smtdist.data import identity
 from smtdist.data.source import Source
-from smtdist.data.views import ChunkSubset
+from smtdist.data.views import Chosen, ChunkSubset
 from smtdist.errors import DataError
 from smtdist.statistics.base import Layout, State, Statistic
 
@@ -41,8 +41,8 @@ class Readings:
     _known: list[Reading] = field(default_factory=list, init=False)
 
     def of(self, source: Source) -> Reading:
-        """Return what is known of a source, or of what its chunks are from; a new one is looked at before it is read."""
-        whole = source.source if isinstance(source, ChunkSubset) else source
+        """Return what is known of a source, or of what its samples are of; a new one is looked at before it is read."""
+        whole = source.source if isinstance(source, ChunkSubset | Chosen) else source
         self._known = [known for known in self._known if known.source() is not None]
         for known in self._known:
             if known.source() is whole:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from smtdist.kernels.threads import even_ranges, run_ranges
+
 _GOLDEN = 0x9E3779B97F4A7C15
 _LIMIT = (1 << 64) - 1
 
@@ -37,6 +39,36 @@ def keyed_hashes(
         numbers = np.arange(positions) if isinstance(positions, int) else positions
         position = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN)
         return _mix(sample[:, None] + position[None, :])
+
+
+AT_ONCE = 1 << 15
+"""Positions that a thread hashes at a time, in whole samples."""
+
+
+def holders(
+    seed: int, start: int, stop: int, positions: NDArray[np.integer], view: int, above: int, cut: int
+) -> NDArray[np.int64]:
+    """Return which of the samples `start` to `stop` have a position whose hash is above `above` and at most `cut`, ascending.
+
+    Hashes are those of `position_hashes`; no sample is looked at. Memory: a byte a sample, and 24 bytes for each of
+    `AT_ONCE` positions (or one sample's) a thread.
+
+    >>> hashes, cut = position_hashes(7, 0, 10, 5, 0), 2**61
+    >>> found = np.flatnonzero((hashes <= cut).any(axis=1))
+    >>> holders(7, 0, 10, np.arange(5), 0, -1, cut).tolist() == found.tolist()
+    True
+    """
+    held = np.zeros(stop - start, bool)
+
+    def look(first: int, last: int) -> None:
+        hashes = position_hashes(seed, start + first, last - first, positions, view)
+        wanted = hashes <= np.uint64(cut)
+        if above >= 0:
+            wanted &= hashes > np.uint64(above)
+        held[first:last] = wanted.any(axis=1)
+
+    run_ranges(look, even_ranges(len(held), max(1, AT_ONCE // len(positions))))
+    return start + np.flatnonzero(held)
 
 
 def column_hashes(values: NDArray[np.float32]) -> NDArray[np.uint64]:

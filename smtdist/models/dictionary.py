@@ -19,11 +19,9 @@ from smtdist.kernels import convergence, mirrored
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.types import Encoder, Whitener
 from smtdist.models.provenance import best_of
+from smtdist.models.random_patches import drawn_atoms, sketch_size
 from smtdist.statistics.base import State, Statistic
 from smtdist.statistics.candidates import Candidates, Centroids
-
-CANDIDATES_PER_ATOM = 16
-"""A diverse dictionary chooses among this many random patches for each atom it is to have, unless settings say how many."""
 
 SPARES_PER_ROUND = 1024
 
@@ -85,28 +83,6 @@ def given_dictionary(atoms: NDArray[np.floating[Any]], pixels: int) -> Dictionar
     grid = whitening_kernels.atoms_to_grid(atoms)
     _, first = np.unique(grid, axis=0, return_index=True)
     return without_source(grid[np.sort(first)])
-
-
-def sketch_size(settings: Configuration) -> int:
-    """Return the random patches that a dictionary is chosen from, or begins with."""
-    if settings.dictionary_method == "diverse" and settings.dictionary_samples:
-        return settings.dictionary_samples
-    starts_drawn = settings.dictionary_n_init
-    each = {"diverse": CANDIDATES_PER_ATOM, "kmeans": starts_drawn, "spherical": starts_drawn}
-    return drawn_atoms(settings) * each.get(settings.dictionary_method, 1)
-
-
-def sketch_of(whitener: Whitener, settings: Configuration) -> Candidates:
-    """Return the sketch of the random patches that a dictionary is chosen from; a mirrored one has the mirrored ones anyway."""
-    flip = settings.augment_flip and not settings.dictionary_mirrored
-    return Candidates(
-        whitener, flip, sketch_size(settings), settings.random_state, settings.dictionary_mirrored
-    )
-
-
-def drawn_atoms(settings: Configuration) -> int:
-    """Return how many atoms are chosen: half of them where the others are their mirror images."""
-    return settings.n_atoms // 2 if settings.dictionary_mirrored else settings.n_atoms
 
 
 def from_sketch(

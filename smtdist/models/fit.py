@@ -20,7 +20,7 @@ from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.cpu.dictionary import body
 from smtdist.kernels.mirrored import mirrored_pixels
 from smtdist.kernels.types import Whitener
-from smtdist.models.dictionary import from_sketch, given_dictionary, sketch_of
+from smtdist.models.dictionary import from_sketch, given_dictionary
 from smtdist.models.joined import Joined, in_stages
 from smtdist.models.model import (
     Model,
@@ -32,6 +32,7 @@ from smtdist.models.model import (
     whitener_for,
 )
 from smtdist.models.provenance import Record, joined, left_out, ordered_digests
+from smtdist.models.random_patches import draw
 from smtdist.models.solving import require_solvable
 from smtdist.statistics.base import State
 from smtdist.statistics.covariance import PatchMoment, covariance
@@ -84,9 +85,9 @@ def fit(
                 dictionary = given_dictionary(atoms, geometry.pixels)
             else:
                 whitener = whitened(first, whitening)
-                sketch, record = engine.reduce("dictionary", sketch_of(whitener, settings), source)
-                dictionary, some = from_sketch(sketch.state, source, whitener, settings, engine)
-                records.append(joined("dictionary", [record, *some]))
+                sketch, looks = draw(source, whitener, settings, engine, samples)
+                dictionary, some = from_sketch(sketch, source, whitener, settings, engine)
+                records.append(joined("dictionary", [*looks, *some]))
             dictionary = dictionary.named(samples)
         else:
             whitening, dictionary = base.whitening, base.dictionary

@@ -25,8 +25,9 @@ from smtdist.errors import MemoryBudgetError
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.threads import available_cores
 from smtdist.kernels.types import Encoder, Whitener
-from smtdist.models.dictionary import SPARES_PER_ROUND, sketch_of, sketch_size
+from smtdist.models.dictionary import SPARES_PER_ROUND
 from smtdist.models.model import make_encoder, sums_of, whitener_for
+from smtdist.models.random_patches import expected_look, sketch_of, sketch_size
 from smtdist.models.solving import SOLVE, solve_way, spill_bytes, spills
 from smtdist.models.summing import beside, gathering_bytes, held_beside, most_demanding, row_tiles
 from smtdist.statistics.base import Statistic
@@ -186,7 +187,8 @@ def fit_steps(
     if not reused and given_atoms is None:
         whitener, method = encoder.whitener, settings.dictionary_method
         chosen = 4 * pixels * (sketch_size(settings) + 2 * n_atoms)
-        steps.append(Step("dictionary", sketch_of(whitener, settings), source, driver_bytes=chosen))
+        sketch, some = expected_look(source, sketch_of(whitener, settings))
+        steps.append(Step("dictionary", sketch, some, driver_bytes=chosen))
         if method in ("kmeans", "spherical"):
             spares = Candidates(whitener, settings.augment_flip, SPARES_PER_ROUND, settings.random_state)
             nearest = Encoder(

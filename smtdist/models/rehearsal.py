@@ -72,6 +72,7 @@ class Rehearsal(Engine):
         fingerprint: bool = False,
         work_per_sample: float = 0.0,
         held_bytes: int = 0,
+        kept: str = "",
     ) -> tuple[Partial, Record]:
         """Plan a pass over all samples, and return the sum over some."""
         started = time.perf_counter()

@@ -6,6 +6,7 @@ appendix D) is who is nearest to whom, and the sums that follow.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,6 +25,8 @@ from smtdist.statistics.patch_rows import drawn_views
 
 FEW = 4
 """Below one patch in so many of an image, they are whitened one by one instead of all together."""
+ALL: Final = 2**64 - 1
+"""The largest hash that there is."""
 SWEEPS = 4
 """A batch has at least one patch for so many of a full sketch, if memory allows: each batch sorts all of the sketch."""
 _FIELDS = ("hash", "vector", "sample", "position", "view")
@@ -37,8 +40,9 @@ class Candidates(Statistic):
     counts once, under its smallest hash; patches that are equal on the grid are the same atom. The sketch
     of a union is the sketch of the sketches, so partials merge in any order, and a smaller sketch is a
     prefix of a larger one, so dictionaries nest. With `mirrored`, patches that are the mirror images of one another
-    are the same atom, too. Memory: (2 pixels + 21) bytes a candidate, twice while it is updated, with `mirrored`
-    thrice.
+    are the same atom, too. Patches of larger hashes than `cut` are left out. `numbers` are those of the samples that it
+    is given, where these are some of more. Memory: (2 pixels + 21) bytes a candidate, twice while it is updated, with
+    `mirrored` thrice.
     """
 
     whitener: Whitener
@@ -46,12 +50,40 @@ class Candidates(Statistic):
     size: int
     seed: int
     mirrored: bool = False
+    cut: int = ALL
+    numbers: NDArray[np.int64] | None = None
+
+    @property
+    def places(self) -> NDArray[np.int32]:
+        """Positions of an image that patches are drawn from."""
+        return lattices.lattice(self.whitener.geometry, self.whitener.sampling.stride)
+
+    @property
+    def views(self) -> tuple[int, ...]:
+        """Of an image: 0 as it is, 1 mirrored."""
+        return (0, 1) if self.flip else (0,)
+
+    @property
+    def n_hashes(self) -> int:
+        """Patches of an image that have a hash."""
+        return len(self.places) * len(self.views)
+
+    def below(self, count: int, samples: int) -> Candidates:
+        """Return the same of the patches of so many samples whose hashes are the smallest: about `count` of them."""
+        return replace(self, cut=min(ALL, count * (ALL + 1) // (samples * self.n_hashes)))
+
+    def holders(self, start: int, stop: int, above: int) -> NDArray[np.int64]:
+        """Return which of some samples have a hash beyond `above` that is not cut off; they need not be looked at for that."""
+        found = [
+            hashing.holders(self.seed, start, stop, self.places, view, above, self.cut)
+            for view in self.views
+        ]
+        return np.unique(np.concatenate(found))
 
     @property
     def least_samples(self) -> int:  # type: ignore[override]  # a field of the base class, computed here
         """Samples of a batch: of fewer, a large sketch would be put in order too often."""
-        patches = self.whitener.sampling.undrawn.drawn(self.whitener.geometry) * (2 if self.flip else 1)
-        return max(1, self.size // (SWEEPS * patches))
+        return max(1, self.size // (SWEEPS * self.n_hashes))
 
     def layout(self) -> Layout:
         """Return an empty sketch."""
@@ -67,10 +99,11 @@ class Candidates(Statistic):
 
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Add a batch of raw images; only images that hold a small enough hash are whitened, of few only these."""
-        places = lattices.lattice(self.whitener.geometry, self.whitener.sampling.stride)
-        views = (0, 1) if self.flip else (0,)
-        for view in views:
-            hashes = hashing.position_hashes(self.seed, first_sample, len(images), places, view)
+        places = self.places
+        samples = np.arange(first_sample, first_sample + len(images))
+        samples = samples if self.numbers is None else self.numbers[samples]
+        for view in self.views:
+            hashes = hashing.keyed_hashes(self.seed, samples.astype(np.uint64), places, view)
             small = (hashes <= self._cut(state)).sum(axis=1)
             rows = np.flatnonzero(small)
             if len(rows):
@@ -85,9 +118,9 @@ class Candidates(Statistic):
                     place(images[rows]), self.whitener, bool(view), at
                 )
                 where = np.broadcast_to(places, hashes.shape) if at is None else at
-                self._add(state, grid, to_host(constant), hashes, first_sample + rows, where, view)
+                self._add(state, grid, to_host(constant), hashes, samples[rows], where, view)
         state["n_samples"] += len(images)
-        positions = len(images) * len(places) * len(views)
+        positions = len(images) * self.n_hashes
         state["n_positions"] += positions
         return positions
 
@@ -130,7 +163,7 @@ class Candidates(Statistic):
 
     def _cut(self, state: State) -> np.uint64:
         hashes = state["hash"]
-        return np.uint64(hashes[-1]) if len(hashes) == self.size else np.uint64(2**64 - 1)
+        return np.uint64(hashes[-1] if len(hashes) == self.size else self.cut)
 
     def _insert(self, state: State, more: State) -> None:
         joined = {
@@ -161,8 +194,12 @@ class Candidates(Statistic):
     def batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch: whitened patches and their hashes, and two sketches while they are joined."""
         whitener = self.whitener.undrawn
+        expected = len(self.places) * self.cut / ALL  # of a view; no image has many more
+        most = int(expected + 6 * math.sqrt(expected) + 4)
+        if most < len(self.places) // FEW:
+            whitener = replace(whitener, sampling=whitener.sampling._replace(positions=most))
         encoding: int = memory.batch_bytes(whitener, 0, "labels", images).encoding
-        return encoding + 40 * images * whitener.drawn + self.merge_bytes()
+        return encoding + 40 * images * len(self.places) + self.merge_bytes()
 
     def merge_bytes(self) -> int:
         """Return the workspace of `merge`: two sketches joined, in order, and made distinct."""

@@ -56,7 +56,7 @@ def test_peaks_stay_under_their_projection_and_do_not_grow(name, tmp_path):
             _, records = fit(as_source((path, "x")), SETTINGS[name], Engine(executor))
             assert written_bytes(executor.client) - before < 2**20, "a pass wrote to disk"
         passes = records[:3]
-        assert all(record["read_bytes"] % (samples * 144) == 0 for record in passes)
+        assert all(record["read_bytes"] == samples * 144 for record in passes[::2])
         for record in passes:
             print(record)
             shares.append(record["peak_bytes"] / record["projected_bytes"])

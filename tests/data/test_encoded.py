@@ -103,7 +103,8 @@ def test_a_fit_has_the_bits_of_one_on_plain_images(path, images, workers):
     assert plain.model_.provenance["fingerprint"] == found.model_.provenance["fingerprint"]
     assert np.array_equal(plain.transform(images), found.transform((path, "encoded")))
     size = source_of(path, "encoded").stored_bytes
-    assert [record["read_bytes"] for record in found.passes_[:3]] == [size] * 3
+    whitening, dictionary, statistics = (record["read_bytes"] for record in found.passes_[:3])
+    assert whitening == statistics == size > dictionary
 
 
 def test_threads_do_not_matter(path, images):

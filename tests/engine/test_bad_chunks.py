@@ -51,17 +51,17 @@ def assert_same_bits(one, other):
     np.testing.assert_array_equal(one.statistics.origin.samples, other.statistics.origin.samples)
 
 
-@pytest.mark.parametrize("method", ["random", "spherical"])
+@pytest.mark.parametrize("method", ["random", "spherical", "diverse"])
 def test_skipping_the_last_chunks_is_a_fit_without_them(tmp_path, method):
     """All passes leave out the same samples: else whitening, atoms or sums would differ."""
-    settings = SETTINGS.replace(dictionary_method=method, dictionary_rounds=2)
-    left, records = fitted(write_plain(tmp_path / "a.h5", bad=(14, 15)), settings=settings)
-    whole, _ = fitted(write_plain(tmp_path / "b.h5", n=14 * CHUNK), settings=settings)
+    settings = SETTINGS.replace(dictionary_method=method, dictionary_rounds=2, dictionary_samples=10**6)
+    left, records = fitted(write_plain(tmp_path / "a.h5", bad=range(8, 16)), settings=settings)
+    whole, _ = fitted(write_plain(tmp_path / "b.h5", n=8 * CHUNK), settings=settings)
     assert_same_bits(left, whole)
-    assert left.statistics.n_samples == left.provenance["audit"][0]["n_samples"] == 14 * CHUNK
+    assert left.statistics.n_samples == left.provenance["audit"][0]["n_samples"] == 8 * CHUNK
     assert left.provenance["fingerprint"] == whole.provenance["fingerprint"]
-    assert [record["n_samples"] for record in records[::2]] == [14 * CHUNK] * 2
-    assert records[0]["n_skipped"] == records[2]["n_skipped"] == 2 * CHUNK
+    assert [record["n_samples"] for record in records[::2]] == [8 * CHUNK] * 2
+    assert records[0]["n_skipped"] == records[2]["n_skipped"] == 8 * CHUNK
     assert "skipped" not in whole.provenance
 
 
@@ -111,7 +111,7 @@ def test_storage_that_changes_its_mind_ends_the_run(tmp_path):
             write_plain(path)
 
     with pytest.raises(
-        DataError, match="an earlier pass skipped 192 to 255 of them, the dictionary pass none"
+        DataError, match=r"an earlier pass skipped 192 to 255 of them, the dictionary\S* pass none"
     ):
         fitted(path, events=[mend])
 

@@ -165,13 +165,18 @@ def test_a_plan_names_every_pass_and_as_many_rounds(ended, data, tmp_path):
         # a plan tells the draw of candidates from the rounds that start from it
         step = one if one in told else f"{loop} rounds" if f"{loop} rounds" in told else loop
         taken[step] += 1
-        if "n_samples" in event and one != "solve":
+        if one.endswith(
+            "dictionary"
+        ):  # of the samples that supply patches a plan knows about how many there are
+            assert event["n_samples"] <= 2 * costs[step]["n_samples"]
+        elif "n_samples" in event and one != "solve":
             assert costs[step]["n_samples"] == event["n_samples"], one
         if name.startswith("kernel") and "projected_bytes" in event:
             # what the process holds before a pass is measured anew each time
             assert abs(costs[step]["projected_bytes"] - event["projected_bytes"]) < 64 * 2**20
     assert taken.keys() == told.keys()
-    assert all(rounds <= told[one] for one, rounds in taken.items())
+    # where patches are constant or equal, more are looked at
+    assert all(rounds <= told[one] + one.endswith("dictionary") for one, rounds in taken.items())
 
 
 def test_a_loop_keeps_parameters_and_no_sums(ended):

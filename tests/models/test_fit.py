@@ -461,20 +461,27 @@ def test_each_chunk_of_a_file_is_read_once_a_pass(monkeypatch, tmp_path):
     read, ranges = Reader.read, []
 
     def counted(self, start, stop, out=None):
-        ranges.append((start, stop))
+        if self.source.n_samples == 60:  # of the file, and not of some of its samples
+            ranges.append((start, stop))
         return read(self, start, stop, out)
 
     monkeypatch.setattr(Reader, "read", counted)
     path = tmp_path / "images.h5"
-    write_arrays(path, {"x": IMAGES}, chunks=(7, 5, 8, 3), compression="gzip")
+    noise = np.random.default_rng(0).integers(
+        0, 256, IMAGES.shape, np.uint8
+    )  # a second look would read them again
+    write_arrays(path, {"x": noise}, chunks=(7, 5, 8, 3), compression="gzip")
     for executor in (SerialExecutor(1), ThreadsExecutor(3)):
         ranges.clear()
         fitted((path, "x"), SETTINGS["gq"], executor)
-        assert all(start % 7 == 0 and (stop % 7 == 0 or stop == 60) for start, stop in ranges)
-        times_read = np.zeros(60, int)
+        assert all(start // 7 == (stop - 1) // 7 or start % 7 == 0 for start, stop in ranges)
+        times_read = np.zeros(9, int)
         for start, stop in ranges:
-            times_read[start:stop] += 1
-        assert set(times_read) == {3}, "whitening, dictionary and statistics read every sample once each"
+            times_read[start // 7 : -(-stop // 7)] += 1
+        assert set(times_read) <= {2, 3}, (
+            "whitening and statistics read all chunks, the dictionary some, once each"
+        )
+        assert times_read.max() == 3
 
 
 def test_a_wrong_name_of_products_is_refused_before_data_are_read(monkeypatch):

@@ -25,7 +25,7 @@ from smtdist.kernels.types import Encoder, Whitener
 from smtdist.models import dictionary as smt_dictionary
 from smtdist.models import fit as smt_fit
 from smtdist.models import model as smt_model
-from smtdist.models import solving
+from smtdist.models import random_patches, solving
 from smtdist.models.model import Whitening
 from smtdist.models.solving import solve
 from smtdist.models.tuning.grid import as_text
@@ -96,7 +96,7 @@ class _Stages:
     def whiten(self, trials: Sequence[Configuration]) -> list[tuple[Whitening, Whitener]]:
         """Return Σ and what follows from it for every trial, and one whitener for all whose patches are the same."""
         moments = [self._moment(one) for one in trials]
-        states = self._reduced("whitening", {moment: moment for moment in moments})
+        states = self._reduced("whitening", {moment: moment for moment in moments}, self.source)
         found: dict[Key, tuple[Whitening, Whitener]] = {}
         result = []
         for settings, moment in zip(trials, moments, strict=True):
@@ -129,10 +129,12 @@ class _Stages:
             if self.atoms is None:
                 key = _sketch_key(settings, whitener)
                 size = max(
-                    smt_dictionary.sketch_size(settings), sketches[key].size if key in sketches else 0
+                    random_patches.sketch_size(settings), sketches[key].size if key in sketches else 0
                 )
                 sketches[key] = Candidates(whitener, settings.augment_flip, size, settings.random_state)
-        states = self._reduced("dictionary", sketches)
+        states = random_patches.drawn(
+            self.source, sketches, self.engine, lambda _, some, of: self._reduced("dictionary", some, of)
+        )
         found: dict[Key, smt_dictionary.Dictionary] = {}
         result = []
         for settings, (_, whitener) in zip(trials, whitenings, strict=True):
@@ -142,7 +144,7 @@ class _Stages:
                     found[own] = smt_dictionary.given_dictionary(self.atoms, whitener.geometry.pixels)
                 else:
                     # of the sketch the smallest hashes: what a smaller sketch would have been
-                    size = smt_dictionary.sketch_size(settings)
+                    size = random_patches.sketch_size(settings)
                     state = {
                         name: value[:size] if value.ndim else value
                         for name, value in states[_sketch_key(settings, whitener)].items()
@@ -238,12 +240,12 @@ class _Stages:
                         )
                     yield key, statistics
 
-    def _reduced(self, name: str, statistics: dict[Key, One]) -> dict[Key, State]:
+    def _reduced(self, name: str, statistics: dict[Key, One], source: Source) -> dict[Key, State]:
         """Sum statistics side by side, in as few passes as memory allows."""
         states: dict[Key, State] = {}
         for group in self._groups(list(statistics), lambda key: statistics[key].state_bytes()):
             together = Together(tuple((str(i), statistics[key]) for i, key in enumerate(group)))
-            partial, _ = self.engine.reduce(name, together, self.source)
+            partial, _ = self.engine.reduce(name, together, source)
             states |= {key: together.part(partial.state, str(i)) for i, key in enumerate(group)}
         return states
 
