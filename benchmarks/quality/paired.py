@@ -48,12 +48,15 @@ def ahead(
 def settings_apart(cells: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Return of each cell, for each part of its representation, the settings that the parts of all cells do not share.
 
+    A setting that a cell of an earlier version lacks is None there.
+
     >>> settings_apart([{"configurations": [{"drop": 32, "seed": 0}]}, {"configurations": [{"drop": 16, "seed": 0}]}])
     [[{'drop': 32}], [{'drop': 16}]]
     """
     every = [part for cell in cells for part in cell["configurations"]]
-    names = [name for name in every[0] if any(part[name] != every[0][name] for part in every)]
-    return [[{name: part[name] for name in names} for part in cell["configurations"]] for cell in cells]
+    known = dict.fromkeys(name for part in every for name in part)
+    names = [name for name in known if any(part.get(name) != every[0].get(name) for part in every)]
+    return [[{name: part.get(name) for name in names} for part in cell["configurations"]] for cell in cells]
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:

@@ -3,9 +3,9 @@
     python -m benchmarks.quality.whitening_each --data ../shared/data --json benchmarks/results
 
 SMT 2023 (appendix C) subtracts the mean of a context and leaves open whether Σ in (λI + Σ)^(-1/2) is that of the context, too.
-smtdist whitens by the Σ of all training images. Here both are written in NumPy, with the settings of the preset cifar10-gq but
-for fewer atoms, and judged by k-NN on training images that nothing was learnt from, by the votes of the paper and flipped
-images. All ways draw their atoms at the same places, and are compared with the first.
+smtdist does either (`whitening_covariance`). Here both are written in NumPy, apart from smtdist's kernels, with the settings of
+the preset cifar10-gq but for fewer atoms, and judged by k-NN on training images that nothing was learnt from, by the votes of
+the paper and flipped images. All ways draw their atoms at the same places, and are compared with the first.
 """
 
 from __future__ import annotations
