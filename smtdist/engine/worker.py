@@ -255,49 +255,68 @@ def _add(
     """Add leaves to a sum that covers those of `before`; return what was done, and the leaves, fewer after a request to stop."""
     found: list[tuple[int, int]] = []
     skipped = found if job.skip else None
-    counters, ended = Counters(), 0
+    counters = Counters()
     leaves = [leaf for start, stop in covers for leaf in range(start, stop)]
     blocks = [
         one for leaf in leaves for one in block_ranges(job.bounds[leaf], job.bounds[leaf + 1], job.block)
     ]
+    readings: list[tuple[list[Digests] | None, Check]] = []  # of the leaves that have been begun
+
+    def read(reader: Reader) -> Iterator[tuple[int, NDArray[np.generic]]]:
+        # one run of batches over all leaves: a device copies the next one also where a leaf is one batch
+        for leaf in leaves:
+            digests: list[Digests] | None = [] if job.fingerprint else None
+            readings.append((digests, Check()))
+            begin, end = job.bounds[leaf], job.bounds[leaf + 1]
+            yield from batches(reader, begin, end, job.block, batch, digests, skipped, readings[-1][1])
+
+    def require_sound(number: int) -> None:
+        """Compare a leaf, all of which has been read, with what earlier passes have read of it."""
+        leaf, (digests, check) = leaves[number], readings[number]
+        begin, end = job.bounds[leaf], job.bounds[leaf + 1]
+        if digests is not None:
+            counters.digests[leaf] = np.concatenate(digests)
+        if job.expected is not None and (job.expected or found):  # all passes sum over the same samples
+            then = retry.within(job.expected, begin, end)
+            now = retry.joined_ranges(retry.within(found, begin, end))
+            if now != then:
+                raise DataError(
+                    f"{job.source.name}, samples {begin} to {end - 1}: an earlier pass skipped "
+                    f"{retry.phrase(then) or 'none'} of them, the {job.name} pass {retry.phrase(now) or 'none'}, so the "
+                    f"storage is not reliable; restore the data from a good copy and start again."
+                )
+        counters.checks[leaf] = check.value
+        unchanged.require_same(job.source, job.bounds, job.checks, {leaf: check.value})
+
     with (
         retry.opened_patiently(data or job.source) as opened_reader,
         read_ahead(opened_reader, blocks) as reader,
         uploading() as ahead,
     ):
-        for number, leaf in enumerate(leaves):
-            digests: list[Digests] | None = [] if job.fingerprint else None
-            begin, end = job.bounds[leaf], job.bounds[leaf + 1]
-            check = Check()
-            for first, images in ahead(
-                batches(reader, begin, end, job.block, batch, digests, skipped, check)
-            ):
-                with located(job.source.name, first):
-                    counters.n_positions += job.statistic.update(state, images, first)
-                counters.n_samples += len(images)
-                counters.read_bytes = reader.read_bytes
-                ended = number + (first + len(images) == end)
-                counted = {name: getattr(counters, name) for name in COUNTED}
-                report({"pass": job.name, "task": task, "leaves": ended, **counted, **memory_now()})
-                if window is not None and window.asked:
-                    window.answer(join(before, _first(covers, ended)), state)
-            if digests is not None:
-                counters.digests[leaf] = np.concatenate(digests)
-            if job.expected is not None and (job.expected or found):  # all passes sum over the same samples
-                then = retry.within(job.expected, begin, end)
-                now = retry.joined_ranges(retry.within(found, begin, end))
-                if now != then:
-                    raise DataError(
-                        f"{job.source.name}, samples {begin} to {end - 1}: an earlier pass skipped "
-                        f"{retry.phrase(then) or 'none'} of them, the {job.name} pass {retry.phrase(now) or 'none'}, so the "
-                        f"storage is not reliable; restore the data from a good copy and start again."
-                    )
-            counters.checks[leaf] = check.value
-            unchanged.require_same(job.source, job.bounds, job.checks, {leaf: check.value})
-            if job.stop is not None and job.stop.is_set():
-                covers = _first(covers, number + 1)
+        number = sound = 0
+        for first, images in ahead(read(reader)):
+            while first >= job.bounds[leaves[number] + 1]:
+                number += 1
+            for one in range(sound, number):
+                require_sound(one)
+            if number > sound and job.stop is not None and job.stop.is_set():
+                covers = _first(covers, number)  # what has been read beyond them is forgotten
                 break
-    counters.skipped = retry.joined_ranges(found)
+            sound = number
+            with located(job.source.name, first):
+                counters.n_positions += job.statistic.update(state, images, first)
+            counters.n_samples += len(images)
+            counters.read_bytes = reader.read_bytes
+            ended = number + (first + len(images) == job.bounds[leaves[number] + 1])
+            counted = {name: getattr(counters, name) for name in COUNTED}
+            report({"pass": job.name, "task": task, "leaves": ended, **counted, **memory_now()})
+            if window is not None and window.asked:
+                window.answer(join(before, _first(covers, ended)), state)
+        else:
+            for one in range(sound, len(leaves)):
+                require_sound(one)
+    ranges = [retry.within(found, job.bounds[start], job.bounds[stop]) for start, stop in covers]
+    counters.skipped = retry.joined_ranges([one for some in ranges for one in some])
     return counters, covers
 
 

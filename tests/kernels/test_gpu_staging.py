@@ -1,12 +1,21 @@
 """Batches that are copied ahead: with streams that do their work as late as they may, every buffer must hold what it should."""
 
+import contextlib
+
 import numpy as np
 import pytest
 from fake_cupy import DeviceArray, Event, install
 
+from smtdist.configuration import Configuration
+from smtdist.data.array import as_source
+from smtdist.engine import worker
+from smtdist.engine.executor import SerialExecutor
+from smtdist.engine.passes import Engine
 from smtdist.errors import ConfigurationError
 from smtdist.kernels import device
 from smtdist.kernels.gpu import staging
+from smtdist.models.model import whitener_for
+from smtdist.statistics.covariance import PatchMoment
 
 
 @pytest.fixture(params=["late", "prompt"])
@@ -178,3 +187,31 @@ def test_these_tests_see_what_is_forgotten(cupy, monkeypatch, forgotten):
         monkeypatch.setattr(cupy.cuda.get_current_stream(), "wait_event", lambda event: None)
     batches = numbered(7)
     assert summed(cupy, batches)[1] != [float(batch.sum()) for _, batch in batches]
+
+
+@pytest.mark.usefixtures("fake_cupy")
+def test_the_next_leaf_is_copied_ahead_too(monkeypatch):
+    """A leaf is one batch where images are small: the next one is on its way all the same."""
+    inner, ahead = staging.Uploads.place, []
+
+    def place(self, x):
+        found = inner(self, x)
+        if found is not None:
+            ahead.append(self._next is not None)
+        return found
+
+    monkeypatch.setattr(staging.Uploads, "place", place)
+    source = as_source(np.random.default_rng(3).integers(0, 256, (700, 6, 6, 1), dtype=np.uint8))
+    moments = PatchMoment(whitener_for(source, Configuration(patch_size=3)), False)
+    jobs, add = [], worker._add
+    monkeypatch.setattr(worker, "_add", lambda job, *rest: (jobs.append(job), add(job, *rest))[1])
+    wanted, _ = Engine(SerialExecutor()).reduce("whitening", moments, source)
+    ahead.clear()
+    found = worker.accumulate(
+        jobs[0], "one task", ((0, 3),), None, source, report=lambda _: None, permit=contextlib.nullcontext
+    )
+    assert ahead == [True, True, False]
+    assert found.state.keys() == wanted.state.keys()
+    for name, value in found.state.items():
+        np.testing.assert_array_equal(value, wanted.state[name])
+    assert found.counters.checks == wanted.counters.checks
