@@ -17,7 +17,7 @@ from smtdist.models.image_jobs import learned_code
 BAD = {
     "patch_size": [0, 2.0, "6", True], "code": ["xx", 1], "threshold": [0, 1.5, "x"], "context_size": [0, "half", 1.5, True],
     "difference_order": [3, "1", True], "subtract_mean": ["median"], "mean_context": [0, "half"],
-    "whitening_reg": [0, -1, "x", float("inf"), float("nan")], "min_contrast": [-1, "x"],
+    "whitening_reg": [0, -1, "x", float("inf"), float("nan")], "min_contrast": [-1, "x"], "whitening_covariance": ["all", 1],
     "constant_patch": ["drop"], "zero_code": [None], "n_atoms": [0, 65537], "dictionary_method": ["best"],
     "dictionary_cosine": [-1, 2], "dictionary_rounds": [0], "dictionary_n_init": [0],
     "dictionary_samples": [-1], "augment_flip": ["yes", 1], "to_grayscale": [None], "resize": [0, "x"],
