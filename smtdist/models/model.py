@@ -187,9 +187,12 @@ class Model(PatchTransform):
 
 
 def summed_settings(settings: Configuration) -> dict[str, Any]:
-    """Return the settings that a checkpoint of a fit depends on."""
+    """Return the settings that a checkpoint of a fit depends on; one that came later is told where it changes something."""
     voting = Configuration.stored_names(configuration.VOTING)
-    return {name: value for name, value in settings.to_dict().items() if name not in voting}
+    told = {name: value for name, value in settings.to_dict().items() if name not in voting}
+    if settings.whitening_covariance == "data":
+        del told["whitening_covariance"]
+    return told
 
 
 def weights_given(*settings: Configuration) -> dict[str, str]:

@@ -66,7 +66,8 @@ class Candidates(Statistic):
     @property
     def n_hashes(self) -> int:
         """Patches of an image that have a hash."""
-        return len(self.places) * len(self.views)
+        rows, columns = self.whitener.sampling.lattice(self.whitener.geometry)
+        return rows * columns * len(self.views)  # without a list of the places, which no memory may hold
 
     def below(self, count: int, samples: int) -> Candidates:
         """Return the same of the patches of so many samples whose hashes are the smallest: about `count` of them."""

@@ -119,7 +119,9 @@ def test_what_needs_one_model_says_so(data, together, tmp_path):
     assert "models side by side has no format of other programs" in run(
         "export", path, "--format", "onnx", "--out", tmp_path / "e.onnx", code=1
     )
-    with pytest.raises(ConfigurationError, match=r"joined`, .* with n_atoms=2048 \(colour"):
+    with pytest.raises(
+        ConfigurationError, match=r"joined`, .* with n_atoms=2048, whitening_covariance=data \(colour"
+    ):
         smtdist.SMT.from_preset("cifar10-gq-joined")
     np.save(tmp_path / "atoms.npy", np.ones((2, 108)))
     words = ["fit", data, "--dataset", "train/images", *FLAGS, "--atoms", tmp_path / "atoms.npy"]

@@ -190,7 +190,7 @@ class Narrow(SerialExecutor):
 @pytest.fixture
 def empty(monkeypatch):
     """Let a worker have nothing in memory before a pass."""
-    monkeypatch.setattr(worker, "probe", lambda *_, **__: (0, None, 0.0))
+    monkeypatch.setattr(worker, "probe", lambda *_, **__: (0, None, 0.0, ()))
 
 
 @pytest.mark.usefixtures("empty")

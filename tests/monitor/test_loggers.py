@@ -20,7 +20,10 @@ def test_figures_are_those_of_the_passes():
     )
     smt.fit(IMAGES)
     for record in smt.passes_:
-        if record["name"] != "solve":
+        if record["name"] not in (
+            "dictionary",
+            "solve",
+        ):  # of the samples it draws from, a dictionary reads few
             assert written[f"{record['name']}/n_positions"] == (record["n_positions"], len(IMAGES))
     assert written["statistics/memory_bytes/driver"][0] > 2**20
 

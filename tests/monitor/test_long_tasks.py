@@ -79,7 +79,9 @@ def test_the_only_task_of_a_pass_is_looked_into(tmp_path, small_batches, checkpo
     model, seen = looked_into(source, engine)
     for name in ("whitening", "dictionary", "statistics"):
         found = seen[name]
-        assert len(found) > 3, name
+        assert len(found) > (1 if name == "dictionary" else 3), (
+            name
+        )  # few samples hold a patch that is drawn
         first = min(found, key=lambda value: value["n_samples"])
         assert first["n_samples"] < len(IMAGES)
         assert first["leaves"] == 0
