@@ -91,7 +91,7 @@ def test_the_card_is_named(fake_cupy):
 
 @pytest.mark.parametrize(
     ("mean", "whitened_by", "most"),
-    [("level", "data", 40), ("context", "data", 40), ("level", "image", 48)],
+    [("level", "data", 40), ("context", "data", 40), ("level", "image", 50)],
 )
 def test_a_batch_asks_little_of_a_device(fake_cupy, mean, whitened_by, most):
     """Two views of a batch: few operations are started, and the host waits twice, for how many patches are kept."""
