@@ -310,6 +310,8 @@ class Configuration(Settings):
 
 
 FIELDS: Final = tuple(Configuration.declared())
+LATER: Final[Mapping[str, Any]] = {"whitening_covariance": "data"}
+"""Settings that came when there were checkpoints and records already: what does not name them has these values."""
 
 # chosen on digits and on natural images in grey, 1,000 and 2,000 of them to learn from
 GREY: Final[Mapping[str, Any]] = {

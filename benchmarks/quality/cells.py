@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from benchmarks.quality import published
+from smtdist.configuration import LATER as LATER_SETTINGS
 from smtdist.configuration import Configuration, preset
 from smtdist.evaluate.run import Directions
 
@@ -19,7 +20,7 @@ SHARED: Final = {
 """Settings that readings of one fit may differ in, as they stand in its key."""
 SOLVED: Final = {"null_tolerance": None, "moment": "second"}
 """Settings that fits with the same sums may differ in beside those, as they stand in the key of the sums."""
-LATER: Final = {"dictionary_n_init": 1, "whitening_covariance": "data"}
+LATER: Final = {"dictionary_n_init": 1, **LATER_SETTINGS}
 """Settings that came when cells were kept already: where they have these values, keys are as before."""
 FILES: Final = {
     "mnist": "mnist.h5",

@@ -13,6 +13,7 @@ from benchmarks.quality import choices, published
 from benchmarks.quality.cells import CALLED, JUDGES, OURS, PROBE, TEST, Cell, deviation, tables
 from benchmarks.quality.earlier import measured
 from benchmarks.record import records
+from smtdist.configuration import LATER
 
 Records = dict[Path, dict[str, Any]]
 
@@ -41,8 +42,7 @@ ABOUT: Final = {
     "images of the lossless row. No other table of CIFAR-10 has figures of JPEG.",
 }
 """What stands above a table."""
-WHITENING: Final = "whitening_covariance"
-STATED: Final = ("mean", "threshold", "ridge", WHITENING, "constant_patch")
+STATED: Final = ("mean", "threshold", "ridge", *LATER, "constant_patch")
 """Settings that stand in a cell where they are not those of the paper's presets; and how many components are dropped."""
 HEAD: Final = (
     "| cell | paper | ours | deviation | 95 % interval | learnt from | judged by | settings and votes | time | memory "
@@ -101,8 +101,8 @@ def _said(own: dict[str, Any], printed: Cell, paper: Cell) -> str:
     for settings, part in zip(own["configurations"], (printed if ours else paper).parts, strict=False):
         stated = part.fit.settings.to_dict()
         wanted = {name: stated[name] for name in STATED} | {"drop": part.drop}
-        names = ("drop", WHITENING) if ours else tuple(wanted)
-        settings = {WHITENING: "data", **settings}  # records before the setting do not name it
+        names = ("drop", *LATER) if ours else tuple(wanted)
+        settings = {**LATER, **settings}
         if part.solve != "spectral":  # no component is left out there
             names = tuple(name for name in names if name != "drop")
         changes += [f"{name}={settings[name]}" for name in names if settings[name] != wanted[name]]

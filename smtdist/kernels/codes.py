@@ -61,8 +61,7 @@ def gq_codes(
         result = cpu.gq_codes(grid, like(grid, atoms), int(cut), constant, *policy)
     else:
         result = gpu.gq_codes(grid, beside(grid, atoms), int(cut), constant, policy, images)
-    if keeps(constant_patch, zero_code):
-        result.sites = sites(result.active, constant, constant_patch, zero_code)
+    result.sites = sites(result.active, constant, constant_patch, zero_code)
     return result
 
 
@@ -173,7 +172,8 @@ def grid_patches(
 
 def image_slices(images: int, patches: int, whitener: Whitener) -> list[tuple[int, int]]:
     """Return the ranges of images, of so many patches each, that the CPU takes from raw pixels to codes in one go."""
-    made = whitener.geometry.positions if whitener.own else patches  # a Σ of its own is that of all patches
+    own = whitener.own_ridge is not None  # a Σ of its own is that of all patches
+    made = whitener.geometry.positions if own else patches
     return even_ranges(images, max(1, SLICE_PATCHES // made))
 
 
@@ -186,7 +186,8 @@ def patch_source(
     """
     geometry = whitener.geometry
     floor_sum = contrast_floor(whitener.min_contrast, geometry.pixels, whitener.scale)
-    digits = digits_of(whitener) if is_host(images) and at is None and not whitener.own else None
+    ridge = whitener.own_ridge
+    digits = digits_of(whitener) if is_host(images) and at is None and ridge is None else None
     order = mirrored_pixels(geometry) if mirror else None
 
     def source(first: int, last: int) -> tuple[Array, Array]:
@@ -199,9 +200,9 @@ def patch_source(
             means = whitener.mean, whitener.mean_context, whitener.global_mean
             centred = centred_patches(grid, geometry, *means, None if at is None else at[first:last])
             matrix = whitener.whiten
-            if whitener.ridge is not None and matrix is not None:
+            if ridge is not None:
                 every = centred if at is None else centred_patches(grid, geometry, *means)
-                matrix = image_whitenings(every, last - first, whitener.ridge, order)
+                matrix = image_whitenings(every, last - first, ridge, order)
             grid, constant = unit_grid(centred, matrix, floor_sum)
         if constants is not None:
             n = len(constant) // (last - first)
@@ -223,7 +224,7 @@ def noting_source(
 
 
 def encode_pieces(
-    images: Array, encoder: Encoder, mirror: bool, capacity: int | None, at: Array | None = None
+    images: Array, encoder: Encoder, mirror: bool, capacity: int, at: Array | None = None
 ) -> Iterator[tuple[int, int, Codes]]:
     """Yield (first image, images, codes) of whole images in order, each with at most `capacity` entries.
 
@@ -234,13 +235,11 @@ def encode_pieces(
     have no entry, and cost nothing but 8 bytes. With `at`, ascending positions int32 (B, m), the codes are
     of these m patches of each image alone; other patches are never made.
 
-    Without a capacity all are in one piece, for who reads bits and no lists.
-
     Raises MemoryBudgetError where `capacity` is below one image's worst case, K entries a patch (1 for "vq").
     """
     patches = encoder.whitener.sampling.undrawn.drawn(encoder.whitener.geometry)
     worst = (patches if at is None else at.shape[1]) * (len(encoder.atoms) if encoder.form == "bits" else 1)
-    if capacity is not None and capacity < worst:
+    if capacity < worst:
         raise MemoryBudgetError(
             f"One image can have {worst:,} active entries, but the buffer for codes holds {capacity:,}; "
             "enlarge it, or use fewer atoms or smaller images."
@@ -253,7 +252,7 @@ def encode_pieces(
 
 
 def _pieces(
-    images: Array, encoder: Encoder, mirror: bool, capacity: int | None, at: Array | None
+    images: Array, encoder: Encoder, mirror: bool, capacity: int, at: Array | None
 ) -> Iterator[tuple[int, int, Codes]]:
     if encoder.form == "bits" and is_host(
         images
@@ -273,7 +272,7 @@ def _pieces(
         )
         own = sites(np.diff(indptr), constants, encoder.constant_patch, encoder.zero_code)
         whole = Codes(indptr, None, len(atoms), bits, own)
-        for start, stop in image_cuts(indptr, len(images), whole.entries if capacity is None else capacity):
+        for start, stop in image_cuts(indptr, len(images), capacity):
             yield start, stop - start, cpu_marked.part_of(whole, start * n, stop * n)
         return
     grid, constant = grid_patches(images, encoder.whitener, mirror, at)
@@ -290,7 +289,7 @@ def _pieces(
             len(images),
         )
     del grid, constant  # not while codes are summed
-    if capacity is None:
+    if codes.n_patches * codes.n_atoms <= capacity:  # nobody need ask a device how many entries there are
         yield 0, len(images), codes
         return
     step = codes.n_patches // max(1, len(images))

@@ -190,9 +190,9 @@ class Whitener:
     )
 
     @property
-    def own(self) -> bool:
-        """Whether the patches of each image are whitened by their own Σ."""
-        return self.ridge is not None and self.whiten is not None
+    def own_ridge(self) -> float | None:
+        """λ where patches are whitened, each image's by their own Σ; None where they are not, or by `whiten`."""
+        return None if self.whiten is None else self.ridge
 
     @property
     def undrawn(self) -> Whitener:

@@ -198,7 +198,7 @@ def tables(exported: readout.ImageTransform) -> Tables:
         raise ModelError(
             "The model has no whitening matrix, so there is no encoder to export; fit it first."
         )
-    if whitener.own:
+    if whitener.own_ridge is not None:
         raise ConfigurationError(
             f"An exported encoder has one whitening for all images; fit with {equals('whitening_covariance', 'data')} to export."
         )

@@ -187,12 +187,10 @@ class Model(PatchTransform):
 
 
 def summed_settings(settings: Configuration) -> dict[str, Any]:
-    """Return the settings that a checkpoint of a fit depends on; one that came later is told where it changes something."""
-    voting = Configuration.stored_names(configuration.VOTING)
-    told = {name: value for name, value in settings.to_dict().items() if name not in voting}
-    if settings.whitening_covariance == "data":
-        del told["whitening_covariance"]
-    return told
+    """Return the settings that a checkpoint of a fit depends on, as checkpoints of earlier versions name them."""
+    left_out = {*Configuration.stored_names(configuration.VOTING)}
+    told, later = settings.to_dict(), configuration.LATER
+    return {k: v for k, v in told.items() if k not in left_out and (k not in later or v != later[k])}
 
 
 def weights_given(*settings: Configuration) -> dict[str, str]:

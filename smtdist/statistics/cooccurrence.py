@@ -27,6 +27,8 @@ DEVIATION: Final = ("beyond_high", "beyond_low")
 DIGITS: Final = ("scatter_high", "scatter_low")
 FEW: Final = 130
 """Atoms of a twin that compiles and warms the kernels: so many that codes of one atom count as sparse."""
+UNLISTED: Final = 1 << 62
+"""Entries to provide for where no list of them is made."""
 NEVER: Final = 2**31 - 1
 """More than any product of a patch and an atom on the grid."""
 
@@ -185,7 +187,7 @@ class CodeSums(Statistic):
         raw, whitener = place(images), self.encoder.whitener
         # a device adds whole images from their bits, and writes no lists
         listed = is_host(raw) or self._reach is not None or self.encoder.form != "bits"
-        capacity = self.capacity(len(images)) if listed else None
+        capacity = self.capacity(len(images)) if listed else UNLISTED
         waiting: list[Array] = []
         for mirror, at in drawn_views(whitener, images, self._views):
             for first, count, codes in code_kernels.encode_pieces(raw, self.encoder, mirror, capacity, at):

@@ -59,11 +59,8 @@ def _adds_up(xp: Any, draw: np.random.Generator) -> bool:
             halves_of(xp.asarray(np.ascontiguousarray(rows.T, np.float32))) for rows in (patches, atoms)
         ]
         coded = xp.zeros(len(patches), dtype=bool)
-        for dot in (
-            dots[0, 0],
-            dots[44, 68],
-            dots[7, 33],
-        ):  # of two short rows, two of those, two long ones
+        # of two short rows, two of those, two long ones
+        for dot in (dots[0, 0], dots[44, 68], dots[7, 33]):
             for cut in (int(dot), int(dot) + 1):
                 marks = _empty(xp, len(atoms), 1, len(patches))
                 _mark(marks, halves[0], halves[1], cut, coded, (0, marks.words.shape[1]), 0)
