@@ -1,9 +1,8 @@
-"""The gallery of the reference: every picture that `smtdist.plot` draws, of a model of handwritten digits, and the notebooks."""
+"""The gallery of the site: every picture that `smtdist.plot` draws, of a model of handwritten digits."""
 
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,9 @@ from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.evaluate.run import Labelled
-from smtdist.plot.figures import as_png, theme
+from smtdist.plot.figures import theme
 from smtdist.report.looks import look_at_some, matching_windows
 
-NOTEBOOKS = Path(__file__).resolve().parents[1] / "deploy" / "jupyter"
 PREPARED = """\
 digits = load_digits()
 images = np.clip(digits.images * 16, 0, 255).astype(np.uint8)
@@ -72,15 +70,7 @@ def first_sentence(function: Callable[..., Any]) -> str:
     return text.partition("; return the axes")[0].rstrip(".") + "."
 
 
-def about(notebook: Path) -> tuple[str, str]:
-    """Return title and first paragraph of a notebook."""
-    cells = json.loads(notebook.read_text("utf-8"))["cells"]
-    text = "".join(next(cell for cell in cells if cell["cell_type"] == "markdown")["source"])
-    title, _, rest = text.partition("\n")
-    return title.removeprefix("# "), " ".join(rest.strip().split("\n\n")[0].split())
-
-
-def write(folder: Path) -> Path:
+def write(folder: Path) -> None:
     """Draw all pictures to FOLDER/gallery and write FOLDER/gallery.md."""
     pictures = folder / "gallery"
     pictures.mkdir(parents=True, exist_ok=True)
@@ -95,13 +85,7 @@ def write(folder: Path) -> Path:
     for name, example in PICTURES.items():
         with theme():
             axes = eval(example, known)
-            (pictures / f"{name}.png").write_bytes(as_png(axes.figure))
+            axes.figure.savefig(pictures / f"{name}.png", dpi=90)
         said = first_sentence(getattr(plot, name))
         lines += [f"## {name}", "", said, "", f"![{said}](gallery/{name}.png)", "", f"    {example}", ""]
-    lines += ["# Notebooks", "", "In `deploy/jupyter/`; `sh deploy/jupyter/lab.sh` opens them.", ""]
-    for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
-        title, paragraph = about(notebook)
-        lines += [f"- **{title}** (`{notebook.name}`): {paragraph}"]
-    page = folder / "gallery.md"
-    page.write_text("\n".join([*lines, ""]))
-    return page
+    (folder / "gallery.md").write_text("\n".join([*lines, ""]))

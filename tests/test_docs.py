@@ -1,42 +1,106 @@
-"""The reference is built from the code, and the pages name what there is."""
+"""The site is built from pages and code, whole and for itself, and the pages name what there is."""
 
 import importlib
+import io
+import json
 import re
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from docs import build
+import smtdist
+from docs import build, tables
 from smtdist import plot
 from smtdist.cli import commands
 from smtdist.cli.commands import load
 from smtdist.configuration import FIELDS, described
 
 ROOT = Path(__file__).parents[1]
+PAGE_FILES = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")]
+NOTEBOOKS = sorted((ROOT / "deploy" / "jupyter").glob("*.ipynb"))
 PAGES = "\n".join(path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
 COMMANDS = {name: load(name) for name in commands.COMMANDS}
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("reference")
-    pytest.importorskip("pdoc", reason="needs the extra docs")
-    subprocess.run([sys.executable, "docs/build.py", folder], cwd=ROOT, check=True, capture_output=True)
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    pytest.importorskip("myst_nb", reason="needs the extra docs")
+    subprocess.run([sys.executable, "docs/build.py", folder], cwd=ROOT, check=True)
     return folder
 
 
+LOADS = {"script": "src", "img": "src", "iframe": "src", "link": "href"}
+"""What a browser loads by itself, and by which attribute."""
+
+
+class Tags(HTMLParser):
+    """What a page of the site links, loads and names."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.links, self.loaded, self.anchors, self.pictures = [], [], set(), 0
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.anchors |= {values[name] for name in ("id", "name") if values.get(name)}
+        self.links += [values[name] for name in ("href", "src") if values.get(name)]
+        loads = values.get(LOADS.get(tag, ""))
+        self.loaded += [loads] if loads else []
+        self.pictures += tag == "img"
+
+
+def words_of_the_index(site):
+    """Return the terms and the objects that the search of the site knows."""
+    index = json.loads((site / "searchindex.js").read_text().partition("(")[2].rpartition(")")[0])
+    objects = {f"{module}.{one[-1]}" for module, found in index["objects"].items() for one in found}
+    return {*index["terms"], *index["titleterms"]}, objects
+
+
 @pytest.mark.docs
-def test_the_reference_has_every_command_and_setting(reference):
-    assert (reference / "commands.md").read_text() == build.commands()
-    assert (reference / "settings.md").read_text() == build.settings()
+@pytest.mark.timeout(1800)
+def test_the_site_is_whole_and_loads_nothing_from_elsewhere(site):
+    found = {path.resolve(): Tags(path) for path in site.rglob("*.html")}
+    broken, elsewhere = [], []
+    for path, page in found.items():
+        for target in page.links:
+            there, _, anchor = target.partition("#")
+            if re.match(r"\w+:|//", there):
+                continue
+            file = (path.parent / unquote(there.partition("?")[0])).resolve() if there else path
+            if not file.exists() or (
+                anchor and file in found and unquote(anchor) not in found[file].anchors
+            ):
+                broken.append(f"{path.relative_to(site)}: {target}")
+        elsewhere += [f"{path.name}: {one}" for one in page.loaded if re.match(r"https?:|//", one)]
+    assert broken == []
+    assert elsewhere == []
+    assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < 20e6
+    notebooks = [site / path.relative_to(ROOT).with_suffix(".html") for path in NOTEBOOKS]
+    assert [path.name for path in notebooks if not found[path].pictures] == []
+    terms, objects = words_of_the_index(site)
+    assert "plan" in terms
+    assert {f"smtdist.{name}" for name in smtdist.__all__ if name not in ("datasets", "plot")} <= objects
+
+
+def test_every_page_is_in_a_section_and_every_section_has_what_it_names():
+    names = [str(path.relative_to(ROOT).with_suffix("")) for path in (*PAGE_FILES, *NOTEBOOKS)]
+    sections = build.sorted_pages(names)
+    assert sorted(names) == sorted(name for inside in sections.values() for name in inside)
+    written = {name for patterns in build.SECTIONS.values() for name in patterns if "*" not in name}
+    assert [name for name in written if name.startswith("docs/") and name not in names] == []
+    assert names == [name for name in names if name in "".join(build.contents(names))]
 
 
 def test_every_command_and_option_is_in_the_reference():
-    text = build.commands()
+    text = tables.commands()
     for name, command in COMMANDS.items():
         section = text.split(f"## smtdist {name}\n")[1].split("\n## ")[0]
         assert "smtdist " + name in section, "an example"
@@ -46,7 +110,7 @@ def test_every_command_and_option_is_in_the_reference():
 
 
 def test_the_table_of_models_and_verbs_is_that_of_the_code():
-    assert (ROOT / "docs/models.md").read_text() == build.models(), "run python docs/build.py"
+    assert (ROOT / "docs/models.md").read_text() == tables.models(), "run python docs/build.py"
 
 
 def test_commands_that_start_workers_and_keep_sums_take_memory():
@@ -64,41 +128,12 @@ def test_commands_that_start_workers_and_keep_sums_take_memory():
 
 
 def test_every_setting_is_on_its_page():
-    text = build.settings()
+    text = tables.settings()
     assert set(FIELDS) == set(described())
     for name, about in described().items():
         assert f"| `{name}` |" in text
         assert about["meaning"].endswith("."), name
     assert (ROOT / "docs" / "settings.md").read_text() == text, "run python docs/build.py"
-
-
-@pytest.mark.docs
-def test_pages_are_in_the_reference_with_links_that_lead_somewhere(reference):
-    for page in ("README.md", *(path.name for path in (ROOT / "docs").glob("*.md"))):
-        text = (reference / page.replace("README", "index")).read_text()
-        for target in re.findall(r"\]\(([^)\s#]+)", text):
-            assert "://" in target or (reference / target).exists(), f"{page}: {target}"
-
-
-@pytest.mark.docs
-def test_the_public_names_are_in_the_api_reference(reference):
-    page = (reference / "api" / "smtdist.html").read_text()
-    for name in ("SMT", "Configuration", "Model", "load"):
-        assert name in page
-
-
-@pytest.mark.docs
-def test_the_gallery_shows_every_picture_and_every_notebook(reference):
-    page = (reference / "gallery.md").read_text()
-    drawing = [name for name in plot.__all__ if name not in ("sheet", "atoms_as_patches")]
-    for name in drawing:
-        assert f"(gallery/{name}.png)" in page
-        with Image.open(reference / "gallery" / f"{name}.png") as picture:
-            pixels = np.asarray(picture.convert("L"))
-        assert min(pixels.shape) > 150
-        assert pixels.std() > 5, f"{name} is blank"
-    for notebook in (ROOT / "deploy" / "jupyter").glob("*.ipynb"):
-        assert f"(`{notebook.name}`): " in page
 
 
 def test_everything_the_gallery_draws_can_be_drawn():
@@ -108,6 +143,10 @@ def test_everything_the_gallery_draws_can_be_drawn():
         assert name in call
         axes = eval(call, prepared)
         assert np.asarray(axes).flat[0].figure.axes
+        picture = axes.figure._repr_png_()  # which notebooks show
+        pixels = np.asarray(Image.open(io.BytesIO(picture)).convert("L"))
+        assert min(pixels.shape) > 150
+        assert pixels.std() > 5, f"{name} is blank"
     assert gallery.PICTURES.keys() == {*plot.__all__} - {"sheet", "atoms_as_patches"}
 
 

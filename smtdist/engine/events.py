@@ -2,16 +2,22 @@
 
 Events are plain dictionaries with a `kind`, the `time` (seconds since 1970) and the `run` they belong to:
 
-`run_started` (passes; model: what it is called), `pass_started` (pass, n_samples, n_leaves, resumed_leaves, projected_bytes,
-workers, unit; data: what its samples are called; counts: what n_samples counts, one of them),
-`progress` (pass, n_samples, n_positions, read_bytes, leaves: totals of the pass so far; by_worker: the same
-and memory_bytes of each worker), `sums` (pass, covers: the leaves of each partial sum there is; running:
-tasks under way), `lost` (pass, text), `pass_finished` (pass, seconds, n_samples, n_positions, read_bytes,
-peak_bytes, projected_bytes, resumed_leaves; of a transform by workers also driver_bytes, projected for the
-driver, and driver_peak_bytes), `planned` (driver_bytes, worker_bytes: peaks announced for a whole transform or
-evaluation; worker_bytes is 0 where the driver does all), `pass_failed` (pass, text, stopped), `note` (text),
-`run_finished` (seconds), and from whoever watches `preview` (see `smtdist.monitor.preview`) and
-`run_failed` (text, stopped).
+- `run_started`: passes; model: what it is called.
+- `pass_started`: pass, n_samples, n_leaves, resumed_leaves, projected_bytes, workers, unit; data: what its samples are
+  called; counts: what n_samples counts, one of them.
+- `progress`: pass, n_samples, n_positions, read_bytes, leaves: totals of the pass so far; by_worker: the same and
+  memory_bytes of each worker.
+- `sums`: pass; covers: the leaves of each partial sum there is; running: tasks under way.
+- `lost`: pass, text.
+- `pass_finished`: pass, seconds, n_samples, n_positions, read_bytes, peak_bytes, projected_bytes, resumed_leaves; of a
+  transform by workers also driver_bytes, projected for the driver, and driver_peak_bytes.
+- `planned`: driver_bytes, worker_bytes: peaks announced for a whole transform or evaluation; worker_bytes is 0 where
+  the driver does all.
+- `pass_failed`: pass, text, stopped.
+- `note`: text.
+- `run_finished`: seconds.
+- `preview`, from whoever watches: see `smtdist.monitor.preview`.
+- `run_failed`, from whoever watches: text, stopped.
 
 Ways out of a run are a file in the checkpoint folder, a topic on the scheduler, and lines of JSON. The first two are
 for views: they never hold a run up and never end it, since a thread of its own hands events on, and what cannot be

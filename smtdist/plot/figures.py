@@ -32,11 +32,20 @@ def theme(dark: bool = False) -> Iterator[None]:
         yield
 
 
+class Shown(Figure):
+    """A figure that a notebook shows as a picture, also where pyplot, which would teach it that, is not loaded."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.savefig(file, format="png", dpi=110)
+        return file.getvalue()
+
+
 def own_axes(axes: Any, size: tuple[float, float]) -> Any:
     """Return the axes, or those of a new figure of so many inches."""
     if axes is not None:
         return axes
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Shown(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     return figure.add_subplot()
 

@@ -14,7 +14,7 @@ from calling import same_sums, told
 from sklearn.base import clone
 
 import smtdist
-from docs import build
+from docs import tables
 from smtdist.errors import DataError, ModelError, SmtdistError
 from smtdist.models import jobs, readout, transform
 
@@ -100,7 +100,7 @@ def test_killed_and_resumed_it_is_the_same(installed):
 
 def test_its_row_in_the_docs(installed):
     assert jobs.kind_of("nearest-mean").called == "head"
-    assert build.model_row("head").startswith("| head | `head`, `nearest-mean` |")
+    assert tables.model_row("head").startswith("| head | `head`, `nearest-mean` |")
 
 
 def test_a_file_of_it_without_its_package_is_refused_and_said(nearest):

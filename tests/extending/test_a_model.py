@@ -12,7 +12,7 @@ from calling import told
 from sklearn.base import clone
 
 import smtdist
-from docs import build
+from docs import tables
 from smtdist.errors import DataError, ModelError, SmtdistError
 from smtdist.models import jobs
 from smtdist.models.kinds import KINDS
@@ -109,7 +109,7 @@ def test_killed_and_resumed_it_is_the_same(installed):
 
 def test_its_row_in_the_docs(installed):
     jobs.kind_of("pca")
-    cells = build.model_row("pca").strip("| ").split(" | ")
+    cells = tables.model_row("pca").strip("| ").split(" | ")
     assert cells[:2] == ["pca model", "`pca`"]
     assert jobs.verbs("pca") == set(jobs.VERBS) - {"tune", "export"}
     assert cells[2:].count("yes") == len(jobs.VERBS) - 2

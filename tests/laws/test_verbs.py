@@ -25,7 +25,7 @@ from sklearn.exceptions import NotFittedError
 
 import smtdist
 from benchmarks.same_bits.data import make_data
-from docs import build
+from docs import tables
 from smtdist import configuration
 from smtdist.cli import commands
 from smtdist.errors import SmtdistError
@@ -271,7 +271,7 @@ def test_a_plan_is_that_of_python(life):
 
 def table_cell(kind, verb):
     """Return what the documentation's table says of a verb of a kind: "yes", which models have it, or nothing."""
-    return build.model_row(kind).strip("|").split("|")[2 + jobs.VERBS.index(verb)].strip()
+    return tables.model_row(kind).strip("|").split("|")[2 + jobs.VERBS.index(verb)].strip()
 
 
 def need(life, verb):

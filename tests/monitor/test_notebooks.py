@@ -49,11 +49,15 @@ def test_adding_and_withdrawing(run):
     assert "added 1200\nadded 597\nwithdrawn 597" in text
 
 
-def test_cifar10_on_a_cluster(run, real_data, monkeypatch):
-    monkeypatch.setenv("SMTDIST_DATA", str(real_data("cifar10_jpeg.h5").resolve().parent))
-    monkeypatch.setenv("SMTDIST_NOTEBOOK_ATOMS", "256")
-    monkeypatch.setenv("SMTDIST_NOTEBOOK_POSITIONS", "8")
-    text, _ = run("02-cifar10-on-a-cluster.ipynb")
+@pytest.mark.parametrize("data", ["made", "real"])
+def test_on_a_cluster(run, data, request, monkeypatch):
+    monkeypatch.delenv("SMTDIST_DATA", raising=False)
+    if data == "real":
+        real_data = request.getfixturevalue("real_data")
+        monkeypatch.setenv("SMTDIST_DATA", str(real_data("cifar10_jpeg.h5").resolve().parent))
+        monkeypatch.setenv("SMTDIST_NOTEBOOK_ATOMS", "256")
+        monkeypatch.setenv("SMTDIST_NOTEBOOK_POSITIONS", "8")
+    text, _ = run("02-on-a-cluster.ipynb")
     assert "/smtdist" in text
     assert "% right" in text
 
