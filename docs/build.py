@@ -93,7 +93,7 @@ def gather(folder: Path) -> None:
     listed = ["# Public names", "", "```{toctree}", *(f"names/{name}" for name in names), "```", ""]
     (made / "names.md").write_text("\n".join(listed))
     (made / "events.md").write_text(
-        "# Events\n\n```{eval-rst}\n.. automodule:: smtdist.engine.events\n   :no-members:\n```\n"
+        "# Events\n\n```{eval-rst}\n.. automodule:: smtdist.engine.events\n```\n"
     )
     gallery.write(made)
     for path in folder.rglob("*.md"):
@@ -121,7 +121,9 @@ def build(folder: Path) -> None:
         source.mkdir()
         gather(source)
         options = ["-W", "--keep-going", "-q", "-c", HERE, "-d", source.parent / "doctrees"]
-        subprocess.run([sys.executable, "-m", "sphinx", *options, source, folder], check=True)
+        site = source.parent / "site"  # not FOLDER, beside which executed notebooks would lie
+        subprocess.run([sys.executable, "-m", "sphinx", *options, source, site], check=True)
+        shutil.copytree(site, folder, dirs_exist_ok=True)
     print(folder / "index.html")
 
 

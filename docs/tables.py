@@ -172,8 +172,9 @@ def public_names() -> dict[str, str]:
 def _page(name: str, value: Any) -> str:
     if not callable(value):  # a table
         return f"# {name}\n\n```{{eval-rst}}\n.. py:data:: smtdist.{name}\n\n   {', '.join(value)}\n```\n"
-    directive = "autoclass" if inspect.isclass(value) else "autofunction"
-    return f"# {name}\n\n```{{eval-rst}}\n.. {directive}:: smtdist.{name}\n```\n"
+    members = "\n   :members:\n   :inherited-members:" if inspect.isclass(value) else ""
+    directive = "autoclass" if members else "autofunction"
+    return f"# {name}\n\n```{{eval-rst}}\n.. {directive}:: smtdist.{name}{members}\n```\n"
 
 
 def model_row(name: str) -> str:

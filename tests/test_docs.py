@@ -4,6 +4,7 @@ import importlib
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -15,7 +16,7 @@ import pytest
 from PIL import Image
 
 import smtdist
-from docs import build, tables
+from docs import build, pictures, tables
 from smtdist import plot
 from smtdist.cli import commands
 from smtdist.cli.commands import load
@@ -88,6 +89,30 @@ def test_the_site_is_whole_and_loads_nothing_from_elsewhere(site):
     terms, objects = words_of_the_index(site)
     assert "plan" in terms
     assert {f"smtdist.{name}" for name in smtdist.__all__ if name not in ("datasets", "plot")} <= objects
+
+
+@pytest.mark.docs
+def test_no_page_scrolls_sideways_on_a_telephone_and_the_search_answers(site):
+    pytest.importorskip("selenium", reason="needs the extra test-watching")
+    if shutil.which("chromedriver") is None:
+        pytest.skip("chromedriver is not installed")
+    with pictures.chromium() as driver:
+        telephone = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": True}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", telephone)
+        wide = []
+        for path in site.rglob("*.html"):
+            driver.get(path.as_uri())
+            if (
+                driver.execute_script("return Math.max(document.documentElement.scrollWidth, innerWidth)")
+                > 400
+            ):
+                wide.append(str(path.relative_to(site)))
+        assert wide == []
+        for word in ("withdraw", "BinaryConcepts"):
+            driver.get(f"{(site / 'search.html').as_uri()}?q={word}")
+            pictures.until(
+                lambda: driver.find_elements("css selector", "ul.search li a"), f"{word} to be found"
+            )
 
 
 def test_every_page_is_in_a_section_and_every_section_has_what_it_names():
