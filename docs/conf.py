@@ -29,6 +29,8 @@ html_theme = "furo"
 html_title = f"smtdist {release}"
 html_copy_source = False
 html_show_sourcelink = False
+html_show_copyright = False
+smartquotes = False  # which would make one dash of the two of an option
 html_use_index = False  # the search and the page of public names have the same
 html_domain_indices = False
 
