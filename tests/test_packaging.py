@@ -22,6 +22,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 OTHERWISE = {
     "PIL": "pillow",
+    "markdown_it": "markdown-it-py",
     "cupyx": "cupy-cuda13x",
     "cupy": "cupy-cuda13x",
     "mlflow": "mlflow-skinny",

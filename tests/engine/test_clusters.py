@@ -251,7 +251,7 @@ def test_kubernetes_without_encryption_is_refused_unless_asked_for(operator, tmp
     ):
         with pytest.raises(ConfigurationError, match=said):
             executor_of(configured(tmp_path, "kubernetes", text), 1).__enter__()
-    with pytest.raises(ConfigurationError, match="kind: DaskCluster.* has kind Pod"):
+    with pytest.raises(ConfigurationError, match=r"kind: DaskCluster.* has kind Pod"):
         executor_of(configured(tmp_path, "kubernetes", "kind: Pod"), 1).__enter__()
     assert operator == {}
 
