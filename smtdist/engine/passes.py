@@ -290,15 +290,15 @@ class Engine:
         known = self.readings.of(source)
         whole = known.source() is source
         checks = known.checks if whole else None
+        if self._kept is not None and (
+            self._kept.source is not known.source() or identity.stamps(self._kept.source) != known.stamps
+        ):
+            self._kept = None
         limits = self.limits(statistic, source)
         if limits.compile_seconds >= WORTH_TELLING:
             self.note(
                 f"{name}: kernels were compiled for {limits.compile_seconds:.0f} s, usually once on a machine."
             )
-        if self._kept is not None and (
-            self._kept.source is not known.source() or identity.stamps(self._kept.source) != known.stamps
-        ):
-            self._kept = None
         if limits.alone:
             limits = replace(
                 limits,

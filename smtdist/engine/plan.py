@@ -256,9 +256,8 @@ def plan_pass(
     else:  # along the fixed tree some seconds of work
         most = max(1, int(TREE_TASK_SECONDS * MULTIPLICATIONS_PER_SECOND / (leaf * work_per_sample)))
     seconds, unsaved = source.n_samples * work / MULTIPLICATIONS_PER_SECOND, unsaved_seconds(writing)
-    if (
-        on_device and limits.alone and seconds
-    ):  # the sum travels once a task, for nobody else who might wait
+    # the sum travels once a task, for nobody else who might wait; but samples in memory travel with a task, too
+    if on_device and limits.alone and seconds and not isinstance(source, ArraySource):
         per_task = most = max(per_task, min(n_leaves, int(UNSAVED_SECONDS / seconds * n_leaves)))
     stored = 0
     if checkpointed and not in_files:
