@@ -435,7 +435,7 @@ PRESET_NOTES: Final[dict[str, str]] = {
     "learn from, 30 at T = 0.03 with flipped images are as good as ours, and n_components=500 is 0.45 points better with them. "
     "pool_size=5, pool_stride=3 has 2.25 times fewer numbers, and an accuracy that differs by less than chance.",
     # records 2026-11-27-tune-grey and 2026-11-30-paired-e93213cc367f-2000-fc74615c6035-2000
-    "cifar10-gq-gray": "The votes, how many components are dropped and which images' patches whiten are our choices. Each image "
+    "cifar10-gq-gray": "The votes, the number of components that are dropped, and the whitening are our choices. Each image "
     "is whitened by its own covariance, as in cifar10-gq: with the paper's votes and flipped images that is 1.65 points better "
     "(-0.05 to 3.3; 8,000 images to learn from, 2,000 held-out ones, K = 8,192). With the covariance of all "
     "images, on 2,000 other training images, 8,000 to learn from, all drawn at random, drop_components=16 has 68.65 %, 32 has "

@@ -209,6 +209,10 @@ class Kept(Derived):
         """Bytes of the samples that have been read."""
         return int(np.count_nonzero(self.known)) * self.sample_bytes
 
+    def forget(self) -> None:
+        """Let all samples be read anew, into the same memory."""
+        self.known[:] = False
+
     def leaf_bounds(self) -> list[int]:
         """Return those of the source."""
         return self.source.leaf_bounds()

@@ -420,7 +420,8 @@ class Engine:
         if known.checks is None or len(known.checks) < len(whole.leaf_bounds()) - 1:
             raise unchanged.changed(source.name)
         known.stamps, again, folder = stamps, f"{name}-again", self.checkpoint
-        self._kept = None
+        if self._kept is not None:
+            self._kept.forget()
         self.note(f"{name}: {source.name} was touched meanwhile, so it is read once more, to compare.")
         try:
             self._reduced(again, unchanged.Again(), whole, False, 0.0, 0, again)

@@ -12,7 +12,7 @@ from executors import ThreadsExecutor
 from toys import Total
 
 from smtdist.data.hdf5 import Hdf5Source
-from smtdist.data.views import chunk_subset
+from smtdist.data.views import Kept, chunk_subset
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.manifest import Facts
 from smtdist.engine.memory import BUDGET_SHARE
@@ -109,8 +109,9 @@ def test_a_single_pass_sums_one_state_of_the_data(path, tmp_path, checkpointed):
         assert found["total"][0] in (IMAGES.sum(), both.sum())
 
 
-def test_a_file_that_was_touched_and_is_the_same_is_read_again_and_taken(path):
-    source = Hdf5Source.open(path, "images")
+def test_a_file_that_was_touched_and_is_the_same_is_read_again_and_taken(path, monkeypatch, kept):
+    source, made = Hdf5Source.open(path, "images"), []
+    monkeypatch.setattr("smtdist.engine.passes.Kept", lambda whole: made.append(Kept(whole)) or made[-1])
     engine, notes = Engine(SerialExecutor(1)), []
     engine.events.subscribe(lambda event: notes.append(event.get("text", "")))
 
@@ -121,6 +122,7 @@ def test_a_file_that_was_touched_and_is_the_same_is_read_again_and_taken(path):
 
     assert engine.reduce("statistics", Touching(), source)[0].state["total"][0] == IMAGES.sum()
     assert any("is read once more, to compare" in note for note in notes)
+    assert len(made) == (kept == "kept from pass to pass")  # as much memory as is planned, in both readings
 
 
 def test_rounds_over_some_of_the_data_notice_too(path):
