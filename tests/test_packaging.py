@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import shutil
 import sys
 import tomllib
@@ -21,6 +22,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 OTHERWISE = {
     "PIL": "pillow",
+    "markdown_it": "markdown-it-py",
     "cupyx": "cupy-cuda13x",
     "cupy": "cupy-cuda13x",
     "mlflow": "mlflow-skinny",
@@ -28,6 +30,8 @@ OTHERWISE = {
     "yaml": "pyyaml",
 }
 """Packages that are installed by another name than they are imported by."""
+LEFT_OUT = ("benchmarks", "deploy", "docs", "examples", "tests")
+"""Folders of the checkout that are no part of the wheel."""
 BY_NAME = {"import_module", "package"}
 """Functions that import what a string names."""
 
@@ -118,12 +122,33 @@ def test_there_are_never_two_cupys():
     assert not included & {"cuda", "cuda12"}
 
 
+def sentences(path):
+    """Yield every text of a module, docstrings too; what stands between the braces of an f-string is left out."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_no_sentence_names_a_file_that_the_wheel_lacks():
+    """Whoever installed a wheel has the package alone: no docs/, deploy/ or benchmarks/, and no pages."""
+    named = re.compile(rf"(?<![\w.])(?:{'|'.join(LEFT_OUT)})[/.][\w{{]|\b[A-Z_]+\.md\b|\bdocs/")
+    found = [
+        f"{path.name}: {text}"
+        for path in PACKAGE.rglob("*.py")
+        for text in sentences(path)
+        if named.search(text)
+    ]
+    assert not found
+    assert named.search("see `docs/gpu.md`")
+    assert named.search("python -m benchmarks.heads")
+
+
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory):
     """The package as a user has it: a folder of its own, with nothing compiled."""
     folder = tmp_path_factory.mktemp("copied")
     shutil.copytree(PACKAGE, folder / "smtdist", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     return folder
 

@@ -263,7 +263,7 @@ def test_examples_of_help_are_right(made, monkeypatch):
 
 
 def test_links_lead_somewhere():
-    for page in [*PAGES, *DEPLOYED, *GUIDES, ROOT / "benchmarks" / "README.md"]:
+    for page in {*PAGES, *DEPLOYED, *GUIDES, *ROOT.glob("*.md"), ROOT / "benchmarks" / "README.md"}:
         for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
             if not target.startswith("http"):
                 path, _, anchor = target.partition("#")

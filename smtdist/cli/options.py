@@ -119,7 +119,7 @@ OPTIONS: Final = {
     "demo workers": "N: Worker processes of the Dask cluster; 0 does the work in this one.",
     "cluster": "KIND|ADDRESS: Where workers run: local, slurm, pbs, sge, lsf, oar, moab, ssh, kubernetes or cuda, or the "
     "address of a Dask scheduler, such as tls://host:8786.",
-    "cluster_config": "FILE: YAML file that configures the cluster; deploy/ has an example for each kind.",
+    "cluster_config": "FILE: YAML with Dask's configuration and a section named as the KIND; for kubernetes a DaskCluster.",
     "tls": "FOLDER: Folder with certificates for --cluster, made by smtdist tls init.",
     "insecure": ": Allow connections to other machines without encryption, and from other users of this one.",
     "max_workers": "N: Start more workers while there is work for them, up to this number.",

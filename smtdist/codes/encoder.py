@@ -1,7 +1,8 @@
 """What an encoder of another package derives from: whitened patches in, codes out; everything else is there already.
 
 A package names its class as an entry point of the group `smtdist.encoders`; the code NAME of a fit
-is it. See `docs/extending.md`, and `smtdist.testing`, which checks that an encoder keeps its promises.
+is it. The page "Extending" of the documentation has an example; `smtdist.testing` checks
+that an encoder keeps its promises.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from smtdist.kernels.spike_slab import Schedule, SpikeSlab
 from smtdist.settings import FLAG, NULL, PAIR, Rule, number, one_of, seed, setting, several, shared, whole
 
 ROUNDS: Final = 80
-"""Held-out images were classified no better after 200, rather worse: β grows from 23 to 33 (`docs/few_labels.md`)."""
+"""Held-out images were classified no better after 200, rather worse: β grows from 23 to 33."""
 
 
 def _start(rule: Rule, default: float) -> Any:
@@ -96,8 +96,8 @@ class S3CSettings(PatchSettings):
         whole(0),
         "0 for Algorithm 1. With 96, the E-step updates blocks of 96 units in turn. This comes nearer to the optimum in a "
         "third of the time. But with learning, slabs grow wide and μ shrinks, until E_Q[h] no longer tells an atom from its "
-        "negative. If you use blocks, start at μ = 1, α = 4, β = 16 and slow these and the bias down (rate_mu=0.01, ...; see "
-        "`docs/few_labels.md`).",
+        "negative. If you use blocks, start at μ = 1, α = 4, β = 16 and slow these and the bias down: 0.01 "
+        "for rate_mu, rate_alpha, rate_beta and rate_bias.",
         default=0,
     )
     m_step: str = setting(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -170,6 +170,71 @@ class _ChosenReader(Reader):
         before = self._inner.read_bytes
         self._inner.pick(self._numbers[start:stop], out)
         return self._inner.read_bytes - before
+
+
+def whole_of(source: Source) -> Source:
+    """Return what some chosen samples are of; another source as it is."""
+    return source.source if isinstance(source, ChunkSubset | Chosen) else source
+
+
+@dataclass(frozen=True, eq=False)
+class Kept(Derived):
+    """The samples of a source, each of which stays in memory once it has been read.
+
+    Memory: up to `sample_bytes` of each sample, as they are read.
+
+    >>> from smtdist.data.array import ArraySource
+    >>> kept = Kept(ArraySource(np.arange(4, dtype=np.uint8).reshape(4, 1, 1)))
+    >>> with kept.opened() as reader:
+    ...     reader.read(1, 3).ravel().tolist(), reader.read_bytes
+    ([1, 2], 2)
+    >>> with kept.opened() as reader:
+    ...     reader.read(1, 3).ravel().tolist(), reader.read_bytes
+    ([1, 2], 0)
+    """
+
+    source: Source
+    pixels: npt.NDArray[Any] = field(init=False, repr=False)
+    known: npt.NDArray[np.bool_] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "shape", self.source.shape)
+        # the system gives memory as it is written to
+        object.__setattr__(self, "pixels", np.empty(self.shape, self.dtype))
+        object.__setattr__(self, "known", np.zeros(self.n_samples, np.bool_))
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the samples that have been read."""
+        return int(np.count_nonzero(self.known)) * self.sample_bytes
+
+    def forget(self) -> None:
+        """Let all samples be read anew, into the same memory."""
+        self.known[:] = False
+
+    def leaf_bounds(self) -> list[int]:
+        """Return those of the source."""
+        return self.source.leaf_bounds()
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the source is."""
+        return self.source.describe()
+
+    def serving(self, source: Source) -> Source:
+        """Return samples of this source, or some of them when all are known, as they are read from here; others as given."""
+        if source is self.source:
+            return self
+        assert isinstance(source, ChunkSubset | Chosen), "these are samples of a source"
+        return replace(source, source=self) if self.known.all() else source
+
+    def fill(self, inner: Reader, start: int, stop: int, out: npt.NDArray[Any]) -> None:
+        """Write samples from memory, or read them and keep them."""
+        if self.known[start:stop].all():
+            out[:] = self.pixels[start:stop]
+        else:
+            self.pixels[start:stop] = inner.read(start, stop, out)
+            self.known[start:stop] = True
 
 
 def chunk_subset(source: Source, samples: int, seed: int) -> Source:

@@ -61,6 +61,12 @@ Waiting = Callable[[], None]
 ANSWER_SECONDS = 20.0  # that a busy scheduler has to answer: Dask's client would wait for ever
 LISTENING_SECONDS = 5.0  # that a scheduler which is about to start has to listen at its address
 
+NEEDED: Final = {
+    "ssh": "a section ssh that has hosts: [head, node1, node2], first the scheduler's, then one for each worker",
+    "kubernetes": "a DaskCluster resource (kind: DaskCluster), as the operator of dask-kubernetes has it",
+}
+"""What kinds of clusters cannot do without, in the file that configures them."""
+
 LOST_WORKER: Final = {"distributed.deploy.lost-worker-timeout": "5s"}
 """How long after a worker has gone its job is given up and replaced; Dask's 15 s are for networks that blink."""
 
@@ -261,8 +267,8 @@ def _kubernetes(choice: ClusterChoice, workers: int | None, waiting: Waiting | N
     resource, _ = sections(choice)
     if resource.get("kind") != "DaskCluster":
         raise ConfigurationError(
-            f"{option('cluster', 'kubernetes')} needs a DaskCluster resource; give one such as deploy/kubernetes/cluster.yaml "
-            f"with {option('config')}."
+            f"{option('cluster', 'kubernetes')} takes {NEEDED['kubernetes']}, and {choice.config} has "
+            f"kind {resource.get('kind')}."
         )
     instead = f"create it with kubectl, forward its port and use {option('cluster', 'tls://localhost:8786')} with {option('tls')}"
     container = resource["spec"]["scheduler"]["spec"]["containers"][0]
@@ -426,9 +432,9 @@ def package(module: str, name: str, kind: str, extra: str = "") -> Any:
 def sections(choice: ClusterChoice, required: bool = True) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the kind's own section of the configuration file, and the rest as Dask's configuration."""
     if choice.config is None:
-        if required and choice.name in ("ssh", "kubernetes"):
+        if required and choice.name in NEEDED:
             raise ConfigurationError(
-                f"{option('cluster', choice.name)} needs {option('config')}; deploy/{choice.name}/ has one to start from."
+                f"{option('cluster', choice.name)} needs {option('config')}, a YAML file with {NEEDED[choice.name]}."
             )
         return {}, {}
     try:

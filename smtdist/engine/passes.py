@@ -17,6 +17,7 @@ from smtdist.data import identity, retry
 from smtdist.data.array import ArraySource, piece_of, without_data
 from smtdist.data.retry import Ranges
 from smtdist.data.source import Source
+from smtdist.data.views import Kept, whole_of
 from smtdist.engine import folder as folders
 from smtdist.engine import unchanged, worker
 from smtdist.engine.checkpoint import Learned, PassFolder, ThetaFile, packed, remove_pass, unpacked
@@ -83,6 +84,7 @@ class Engine:
     readings: unchanged.Readings = field(default_factory=unchanged.Readings, init=False)
     current: Reduction | None = field(default=None, init=False)  # the pass under way, for those who watch
     stage: str = field(default="", init=False)  # stands before the names of passes
+    _kept: Kept | None = field(default=None, init=False)  # samples that passes to come need not read
     _open: bool = field(default=False, init=False)
     _running: bool = field(default=False, init=False)
 
@@ -125,7 +127,7 @@ class Engine:
             try:
                 yield
             finally:
-                self._open = False
+                self._open, self._kept = False, None
                 self.readings = unchanged.Readings()
 
     def silent(self) -> Engine:
@@ -288,13 +290,22 @@ class Engine:
         known = self.readings.of(source)
         whole = known.source() is source
         checks = known.checks if whole else None
+        if self._kept is not None and (
+            self._kept.source is not known.source() or identity.stamps(self._kept.source) != known.stamps
+        ):
+            self._kept = None
         limits = self.limits(statistic, source)
         if limits.compile_seconds >= WORTH_TELLING:
             self.note(
                 f"{name}: kernels were compiled for {limits.compile_seconds:.0f} s, usually once on a machine."
             )
         if limits.alone:
-            limits = replace(limits, limit_bytes=limits.limit_bytes - held_bytes, held_bytes=held_bytes)
+            limits = replace(
+                limits,
+                limit_bytes=limits.limit_bytes - held_bytes,
+                held_bytes=held_bytes,
+                baseline_bytes=limits.baseline_bytes - (self._kept.held_bytes if self._kept else 0),
+            )
         plan = plan_pass(
             name,
             statistic,
@@ -325,9 +336,13 @@ class Engine:
         progress = PassProgress(name, self.events, plan.projected_bytes)
         reduction = None
         if result is None:
+            if not plan.kept_bytes:
+                self._kept = None
+            elif self._kept is None:
+                self._kept = Kept(whole_of(source))
             job = worker.Job(
                 statistic,
-                source,
+                source if self._kept is None else self._kept.serving(source),
                 name,
                 plan.bounds,
                 plan.batch,
@@ -405,6 +420,8 @@ class Engine:
         if known.checks is None or len(known.checks) < len(whole.leaf_bounds()) - 1:
             raise unchanged.changed(source.name)
         known.stamps, again, folder = stamps, f"{name}-again", self.checkpoint
+        if self._kept is not None:
+            self._kept.forget()
         self.note(f"{name}: {source.name} was touched meanwhile, so it is read once more, to compare.")
         try:
             self._reduced(again, unchanged.Again(), whole, False, 0.0, 0, again)
@@ -483,6 +500,7 @@ class Engine:
         `about` joins the record.
         """
         self.heed_stop()
+        self._kept = None  # matrices have the memory now
         nothing = {
             "n_samples": 0,
             "resumed_leaves": 0,

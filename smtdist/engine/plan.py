@@ -12,9 +12,11 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from smtdist.data import identity
 from smtdist.data.array import ArraySource
 from smtdist.data.fingerprint import DIGEST_BYTES
 from smtdist.data.source import Source
+from smtdist.data.views import whole_of
 from smtdist.engine.memory import BUDGET_SHARE, ENDED_SHARE, readable
 from smtdist.engine.tree import nodes_over, root
 from smtdist.errors import MemoryBudgetError
@@ -47,6 +49,9 @@ TREE_TASK_SECONDS = 10.0
 """Of the large tasks along the fixed tree, at that rate: sums that wait for their siblings in one task need not travel."""
 DEVICE_SHARE = 0.9
 """Share of a GPU's free memory that a pass may plan for; its driver and libraries keep some."""
+KEPT_MOST = 256 * 1024**2
+"""Bytes of decoded samples that a process which works alone keeps from pass to pass, at most, where their work is a GPU's: that
+waits for each decoded image, and a CPU takes a hundred times as long for its patches."""
 ALLOWANCE = 16 * 1024**2
 """What libraries allocate on their own while a pass runs: buffers of HDF5, BLAS and messages, gaps in the heap."""
 
@@ -109,6 +114,7 @@ class PassPlan:
     most_leaves_per_task: int = 0  # 0: as `leaves_per_task`
     in_files: bool = False  # every task writes its sum to the checkpoint folder, and holds no other
     n_stored: int = 0  # sums that are written to it otherwise, the finished one among them; roughly
+    kept_bytes: int = 0  # of samples that stay in memory for the next pass, beside what this one needs
 
     @property
     def n_leaves(self) -> int:
@@ -169,7 +175,7 @@ class PassPlan:
         if n_sums < 2 or self.meeting_sums:
             return self
         meeting = 2 * self.state_bytes + self.meeting_bytes
-        projected = max(self.projected_bytes, self.baseline_bytes + meeting)
+        projected = max(self.projected_bytes, self.baseline_bytes + self.kept_bytes + meeting)
         return replace(self, meeting_sums=2, projected_bytes=projected)
 
     def to_dict(self) -> dict[str, Any]:
@@ -250,6 +256,9 @@ def plan_pass(
     else:  # along the fixed tree some seconds of work
         most = max(1, int(TREE_TASK_SECONDS * MULTIPLICATIONS_PER_SECOND / (leaf * work_per_sample)))
     seconds, unsaved = source.n_samples * work / MULTIPLICATIONS_PER_SECOND, unsaved_seconds(writing)
+    # the sum travels once a task, for nobody else who might wait; but samples in memory travel with a task, too
+    if on_device and limits.alone and seconds and not isinstance(source, ArraySource):
+        per_task = most = max(per_task, min(n_leaves, int(UNSAVED_SECONDS / seconds * n_leaves)))
     stored = 0
     if checkpointed and not in_files:
         worth = state <= SMALL_STATE or seconds >= UNSAVED_WRITES * writing
@@ -319,6 +328,8 @@ def plan_pass(
             f"The {name} pass does not fit into what a worker may use, {readable(budget)} of its "
             f"{readable(limits.limit_bytes)}",
         )
+    kept = keepable_bytes(source) if gpu and limits.alone else 0
+    kept = kept if kept <= budget - needed else 0
     return PassPlan(
         name=name,
         bounds=bounds,
@@ -327,7 +338,7 @@ def plan_pass(
         block=block,
         state_bytes=state,
         working_bytes=fixed + workspace,
-        projected_bytes=limits.baseline_bytes + needed,
+        projected_bytes=limits.baseline_bytes + needed + kept,
         checkpoint_bytes=(limits.workers + 2) * state if checkpointed else 0,
         read_bytes=source.stored_bytes,
         exact=statistic.exact,
@@ -340,7 +351,18 @@ def plan_pass(
         most_leaves_per_task=most,
         in_files=in_files,
         n_stored=stored,
+        kept_bytes=kept,
     )
+
+
+def keepable_bytes(source: Source) -> int:
+    """Return the bytes of a source, or of what its samples are of, that a run may keep in memory: all or none.
+
+    Only files whose stamps tell that they are as they were are kept.
+    """
+    whole = whole_of(source)
+    size = whole.n_samples * whole.sample_bytes
+    return size if size <= KEPT_MOST and identity.stamps(whole) else 0
 
 
 def _sums_held(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from smtdist.data import identity
 from smtdist.data.source import Source
-from smtdist.data.views import Chosen, ChunkSubset
+from smtdist.data.views import whole_of
 from smtdist.errors import DataError
 from smtdist.statistics.base import Layout, State, Statistic
 
@@ -42,7 +42,7 @@ class Readings:
 
     def of(self, source: Source) -> Reading:
         """Return what is known of a source, or of what its samples are of; a new one is looked at before it is read."""
-        whole = source.source if isinstance(source, ChunkSubset | Chosen) else source
+        whole = whole_of(source)
         self._known = [known for known in self._known if known.source() is not None]
         for known in self._known:
             if known.source() is whole:

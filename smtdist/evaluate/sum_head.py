@@ -1,7 +1,7 @@
 """Heads that follow from exact sums over labelled rows: what a package derives from that brings a head of its own.
 
 A package names its class as an entry point of the group `smtdist.heads`, under its `KIND`, which is then the name of a model.
-See `docs/extending.md`.
+The page "Extending" of the documentation has an example.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ SLACK: Final = 48 * 2**20
 and this one did not."""
 TILES: Final = "tiles of rows"
 WITHIN: Final = 1.5
-"""Fits take between their planned time divided by this and multiplied by it, as `benchmarks.scaling.plans` measures."""
+"""Fits take between their planned time divided by this and multiplied by it, as measured."""
 PASSES_SHARE: Final = 0.7
 """Of the time of a calibration, for the passes; the rest is for rates and the solve."""
 

@@ -1,7 +1,7 @@
 """Models that follow from sums over rows: what a package derives from that brings a model of its own.
 
 A package names its class as an entry point of the group `smtdist.models`, under the name of the kind; every command and
-function then takes it. See `docs/extending.md`.
+function then takes it. The page "Extending" of the documentation has an example.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Limits(NamedTuple):
 HOST: Final = Limits(crossover=5120, fewest=64, share=9)
 """Over LAPACK's, whose share is the fewest rows at which iterations were measured, and won.
 
-Of two cores' statistics (`benchmarks.solve.eigen`) LAPACK is 1.4 times as fast at 4,096 rows, iterations are 2.1 times as fast
+Of two cores' statistics LAPACK is 1.4 times as fast at 4,096 rows, iterations are 2.1 times as fast
 at 8,192, and 1.3 times for 900 vectors; for 64 vectors both take as long at 2,600 rows, and iterations are 2.7 times as fast
 at 4,096. So the crossing point goes with the number of vectors to the power 3/8.
 """

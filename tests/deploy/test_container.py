@@ -69,7 +69,7 @@ def test_only_sources_reach_a_build():
     files = {str(path) for path in dockerfile.context()}
     assert {"pyproject.toml", "smtdist/cli/app.py", "deploy/container/constraints.txt"} <= files
     tops = {name.split("/")[0] for name in files}
-    assert tops == {"pyproject.toml", "README.md", "LICENSE", "smtdist", "deploy"}
+    assert tops == {"pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "smtdist", "deploy"}
     assert not [name for name in files if name.endswith((".pyc", ".pem", ".h5"))]
     copied = [
         source

@@ -145,7 +145,7 @@ def test_a_local_cluster_with_certificates(tmp_path):
         (ClusterChoice("slrm"), "did you mean slurm"),
         (ClusterChoice("tcp://127.0.0.1:1", max_workers=3), "max_workers"),
         (ClusterChoice("local", max_workers=1), "less than the 2 workers"),
-        (ClusterChoice("ssh"), "needs config"),
+        (ClusterChoice("ssh"), r"needs config, a YAML file with .* hosts: \[head"),
         (ClusterChoice("local", config=Path("missing.yaml")), "missing.yaml"),
         (ClusterChoice("local", tls=Path("missing")), "tls init"),
     ],
@@ -251,7 +251,7 @@ def test_kubernetes_without_encryption_is_refused_unless_asked_for(operator, tmp
     ):
         with pytest.raises(ConfigurationError, match=said):
             executor_of(configured(tmp_path, "kubernetes", text), 1).__enter__()
-    with pytest.raises(ConfigurationError, match="DaskCluster"):
+    with pytest.raises(ConfigurationError, match=r"kind: DaskCluster.* has kind Pod"):
         executor_of(configured(tmp_path, "kubernetes", "kind: Pod"), 1).__enter__()
     assert operator == {}
 

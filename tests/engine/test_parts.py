@@ -80,6 +80,18 @@ def test_a_task_on_a_gpu_takes_ten_times_as_long_as_its_sum_takes_to_the_card_an
     assert found[1].batch == found[1].block
 
 
+def test_one_task_takes_a_minute_of_work_to_a_gpu_but_not_all_samples_that_are_in_memory(monkeypatch):
+    monkeypatch.setattr("smtdist.engine.plan.UNSAVED_SECONDS", 60.0)
+    images = random_images(0, 8000)
+    card = WorkerLimits(10**11, 0, 1, 1, alone=True, device_bytes=8 * 10**10)
+    stored, held = (
+        plan_pass("p", Total(), source, card, work_per_sample=1e9)
+        for source in (Counted(images, [], chunk_samples=4), ArraySource(images))
+    )
+    assert stored.leaves_per_task == stored.n_leaves > 1
+    assert held.leaves_per_task == 1 < held.n_leaves
+
+
 def test_leaves_do_not_depend_on_memory_or_workers():
     source = Counted(random_images(0, 2000), [], chunk_samples=10)
     plans = [

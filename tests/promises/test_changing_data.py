@@ -1,6 +1,8 @@
 """Data that change under a running fit end it in one sentence; no model is written of a state that no file ever had."""
 
+import math
 import os
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -10,14 +12,24 @@ from executors import ThreadsExecutor
 from toys import Total
 
 from smtdist.data.hdf5 import Hdf5Source
-from smtdist.data.views import chunk_subset
+from smtdist.data.views import Kept, chunk_subset
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.manifest import Facts
+from smtdist.engine.memory import BUDGET_SHARE
 from smtdist.engine.passes import Engine
+from smtdist.engine.plan import WorkerLimits, plan_pass
 from smtdist.errors import DataError
 
 IMAGES = np.random.default_rng(0).integers(0, 255, (1024, 2, 2), dtype=np.uint8)
 """Four leaves."""
+
+
+@pytest.fixture(autouse=True, params=["read in each pass", "kept from pass to pass"])
+def kept(request, monkeypatch):
+    """As where the work is a GPU's, which waits for each image that is decoded again."""
+    if request.param == "kept from pass to pass":
+        monkeypatch.setattr("smtdist.engine.worker.device_memory", lambda: 2**34)
+    return request.param
 
 
 @pytest.fixture
@@ -97,8 +109,9 @@ def test_a_single_pass_sums_one_state_of_the_data(path, tmp_path, checkpointed):
         assert found["total"][0] in (IMAGES.sum(), both.sum())
 
 
-def test_a_file_that_was_touched_and_is_the_same_is_read_again_and_taken(path):
-    source = Hdf5Source.open(path, "images")
+def test_a_file_that_was_touched_and_is_the_same_is_read_again_and_taken(path, monkeypatch, kept):
+    source, made = Hdf5Source.open(path, "images"), []
+    monkeypatch.setattr("smtdist.engine.passes.Kept", lambda whole: made.append(Kept(whole)) or made[-1])
     engine, notes = Engine(SerialExecutor(1)), []
     engine.events.subscribe(lambda event: notes.append(event.get("text", "")))
 
@@ -109,6 +122,7 @@ def test_a_file_that_was_touched_and_is_the_same_is_read_again_and_taken(path):
 
     assert engine.reduce("statistics", Touching(), source)[0].state["total"][0] == IMAGES.sum()
     assert any("is read once more, to compare" in note for note in notes)
+    assert len(made) == (kept == "kept from pass to pass")  # as much memory as is planned, in both readings
 
 
 def test_rounds_over_some_of_the_data_notice_too(path):
@@ -124,6 +138,50 @@ def test_rounds_over_some_of_the_data_notice_too(path):
             engine.reduce("round-2", Total(), chunk_subset(source, 256, 2))
     with engine.opened():  # another run
         engine.reduce("start", Total(), source)
+
+
+def test_samples_are_kept_where_the_work_is_a_gpus_and_the_plan_has_room(path, tmp_path, monkeypatch, kept):
+    source = Hdf5Source.open(path, "images")
+
+    def passes(executor, checkpoint=None):
+        engine = Engine(executor, checkpoint=checkpoint, key="k")
+        with engine.opened():
+            found = [
+                engine.reduce("first", Total(), source),
+                engine.reduce("of some", Total(), chunk_subset(source, 256, 1)),
+                engine.reduce("last", Total(), source),
+            ]
+        assert found[0][0].state["total"][0] == found[2][0].state["total"][0] == IMAGES.sum()
+        return [record["read_bytes"] for _, record in found]
+
+    each = [IMAGES.nbytes, IMAGES.nbytes // 4, IMAGES.nbytes]
+    once = [IMAGES.nbytes, 0, 0] if kept == "kept from pass to pass" else each
+    assert passes(SerialExecutor(1)) == once
+    assert passes(SerialExecutor(1), tmp_path / "c") == once
+    assert passes(SerialExecutor(1), tmp_path / "c") == [0, 0, 0]  # sums of the checkpoint
+    assert passes(ThreadsExecutor(2)) == each  # who knows which worker reads them next
+    monkeypatch.setattr("smtdist.engine.plan.KEPT_MOST", IMAGES.nbytes - 1)
+    assert passes(SerialExecutor(1)) == each
+
+
+def test_samples_are_kept_in_memory_that_the_plan_counts(path, monkeypatch):
+    source = Hdf5Source.open(path, "images")
+    roomy = WorkerLimits(2**30, 0, 1, 1, alone=True, device_bytes=2**34)
+    plan = plan_pass("p", Total(), source, roomy)
+    without = plan.projected_bytes - plan.kept_bytes
+    assert (
+        plan.kept_bytes
+        == plan_pass("p", Total(), chunk_subset(source, 256, 1), roomy).kept_bytes
+        == IMAGES.nbytes
+    )
+    none = [
+        replace(roomy, limit_bytes=math.ceil(without / BUDGET_SHARE)),  # no room
+        replace(roomy, alone=False),
+        replace(roomy, device_bytes=None),
+    ]
+    assert [plan_pass("p", Total(), source, limits).kept_bytes for limits in none] == [0, 0, 0]
+    monkeypatch.setattr("smtdist.engine.plan.KEPT_MOST", 0)
+    assert plan_pass("p", Total(), source, roomy).projected_bytes == without
 
 
 def sums(shared, source, start, stop):

@@ -203,7 +203,7 @@ class KernelAutoencoder(
     `random_flip`, `random_crop`, `mask`), or `clean` rows of your own, it de-noises (Remark 2). `nugget` is added to the
     encoder's matrix, as a share of its mean diagonal. The objective has many minima: `n_init` random starts are
     tried, and the best is kept. It need not be the lowest of all: on 80 digits the default ended up to 2.5 % above
-    the best of 40 other starts, and up to 2.1 % below (docs/kernel_models.md). A lower objective is not always
+    the best of 40 other starts, and up to 2.1 % below. A lower objective is not always
     the better representation. With `feature_map` it is fitted by mini-batches, and the bottleneck of new data has
     unit norm too.
 

@@ -1,7 +1,8 @@
 """Samples of another kind, whose rows are embedded by features: what a package that brings them derives from.
 
 A package names its class as an entry point of the group `smtdist.sites`; a fit of points with the setting
-`sites` of that name finds it. See `docs/extending.md`, and `smtdist.testing`, which checks that a class keeps its promises.
+`sites` of that name finds it. The page "Extending" of the documentation has an example;
+`smtdist.testing` checks that a class keeps its promises.
 """
 
 from __future__ import annotations
