@@ -27,6 +27,7 @@ from benchmarks.suite import BENCHES, Bench, data_folder
 from benchmarks.table import GROUPS, PREFIX, write_table
 
 HERE = Path(__file__).parent
+RESULTS = HERE.parent / "results"
 
 
 def chosen(only: list[str] | None) -> list[Bench]:
@@ -71,12 +72,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--repeats", type=int, help="turns of each; without it as many as each benchmark has"
     )
-    parser.add_argument("--out", default=str(HERE / "results"), help="folder for the dated results")
+    parser.add_argument("--out", default=str(RESULTS), help="folder for the dated results")
     parser.add_argument("--readme", default=str(HERE / "README.md"), help="file that holds the table")
     parser.add_argument("--table", action="store_true", help="only write the table anew")
     options = parser.parse_args(arguments)
     benches = [] if options.table else chosen(options.only)
-    if options.tiny and Path(options.out) == HERE / "results":
+    if options.tiny and Path(options.out) == RESULTS:
         raise SystemExit("Tiny results are no results; give another folder by --out.")
     given = {"peer": options.peer} if options.peer else {}
     turns = ("--repeats", str(options.repeats)) if options.repeats else ()

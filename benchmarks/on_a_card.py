@@ -1,7 +1,7 @@
 """What a card does in a few minutes: its rates, our kernels, the tests for it, whole fits, solves and votes, in this order.
 
     python -m benchmarks.on_a_card --cut cifar10_lossless.h5 cifar10_test_lossless.h5 part.h5     (anywhere: 24,000 images, 44 MB)
-    python -m benchmarks.on_a_card --data part.h5 --seconds 560 --json benchmarks/results         (on the card)
+    python -m benchmarks.on_a_card --data part.h5 --seconds 560 --json results         (on the card)
 
 A step begins only if the time that is left is enough for it; the record says which were left out, and what failed. Times of
 kernels are medians by events, of whole commands those of the clock. Fits begin with an empty cache of kernels, and go on warm.

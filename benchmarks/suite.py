@@ -277,7 +277,7 @@ BENCHES: Final = (
     Bench(
         "mnist-vq",
         "end to end",
-        "benchmarks.quality.mnist_vq",
+        "benchmarks.end_to_end.mnist_vq",
         ("run", "--train", "10000", "--test", "2000"),
         (
             *("--set", "dictionary_rounds=1", "run"),

@@ -35,12 +35,12 @@ def rendered(rows: list[dict[str, Any]]) -> str:
         mine = [row for row in rows if row["group"] == group]
         if not mine:
             continue
-        parts += [f"### {group.capitalize()}", "", HEAD, RULE, *map(_line, mine), ""]
+        parts += [f"## {group.capitalize()}", "", HEAD, RULE, *map(_line, mine), ""]
         for row in mine:
             machines.setdefault(_machine(row), []).append(row)
     if not rows:
         return ""
-    parts += ["### Machines", ""]
+    parts += ["## Machines", ""]
     for machine, used in machines.items():
         dates = sorted({row["record"][:10] for row in used})
         parts += [f"- {machine}{_rates(used)}; {', '.join(dates)}"]
@@ -62,7 +62,7 @@ def _line(row: dict[str, Any]) -> str:
     peer = f"{row['peer']}: {_seconds(row['peer_seconds'])}" if "peer" in row else ""
     memory = " / ".join(_bytes(row[key]) for key in ("ours_peak_bytes", "peer_peak_bytes") if key in row)
     cells = [
-        f"[{row['name']}](results/{row['record']}){_facts(row['facts'])}",
+        f"[{row['name']}](../results/{row['record']}){_facts(row['facts'])}",
         _seconds(row["ours_seconds"]),
         floor,
         f"{row['over_floor']:.2f}" if "over_floor" in row else "",

@@ -21,7 +21,7 @@ from docs import gallery, tables
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-COPIED = ("docs", "deploy", "benchmarks", "examples")
+COPIED = ("docs", "deploy", "benchmarks", "replication", "results", "examples")
 """Folders with pages, and with what pages show or link."""
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Start": ("docs/install", "docs/when_to_use"),
@@ -39,12 +39,12 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Results": (
         *(
             "docs/replication",
-            "benchmarks/quality/TABLES",
+            "replication/quality/TABLES",
             "docs/figures",
             "docs/few_labels",
             "docs/eurosat",
         ),
-        *("docs/benchmarks", "benchmarks/README", "benchmarks/results/*"),
+        *("docs/benchmarks", "benchmarks/README", "replication/README", "results/*"),
     ),
     "Project": ("*", "docs/*"),
 }

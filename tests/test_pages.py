@@ -37,7 +37,8 @@ DEPLOYED = sorted((ROOT / "deploy").glob("*/README.md"))
 MOST_NOT_RUN = {"README and docs": (PAGES, 7), "deploy": (DEPLOYED, 14)}
 GUIDES = [ROOT / "CONTRIBUTING.md", ROOT / "smtdist" / "DESIGN.md"]
 """What those who change smtdist read; its commands are not run."""
-BENCHMARKS = {path: path.read_text() for path in (ROOT / "benchmarks").rglob("*.py")}
+MEASURING = [ROOT / "benchmarks", ROOT / "replication"]
+BENCHMARKS = {path: path.read_text() for folder in MEASURING for path in folder.rglob("*.py")}
 SMALL_NUMBERS = {
     "--workers": "0",  # processes take seconds to start; tests/chaos has them
     "--labels": "12",
@@ -263,7 +264,8 @@ def test_examples_of_help_are_right(made, monkeypatch):
 
 
 def test_links_lead_somewhere():
-    for page in {*PAGES, *DEPLOYED, *GUIDES, *ROOT.glob("*.md"), ROOT / "benchmarks" / "README.md"}:
+    guides = [*PAGES, *DEPLOYED, *GUIDES, *ROOT.glob("*.md")]
+    for page in {*guides, *(folder / "README.md" for folder in MEASURING)}:
         for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
             if not target.startswith("http"):
                 path, _, anchor = target.partition("#")
@@ -296,7 +298,7 @@ def test_what_pages_and_notebooks_import_is_there():
 
 
 def test_files_that_pages_name_are_there():
-    named = r"`[^`\n]*?((?:tests|benchmarks/results|smtdist|docs)/[\w./*-]*\w)"
+    named = r"`[^`\n]*?((?:tests|results|smtdist|docs)/[\w./*-]*\w)"
     for page in [*PAGES, *DEPLOYED]:
         for path in re.findall(named, page.read_text()):
             assert list(ROOT.glob(path)), f"{page.name}: {path}"

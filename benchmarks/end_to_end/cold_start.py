@@ -1,6 +1,6 @@
 """What `smtdist --help` takes beside `python -c "import numpy"`, as processes from start to end.
 
-python -m benchmarks.end_to_end.cold_start --json benchmarks/results
+python -m benchmarks.end_to_end.cold_start --json results
 """
 
 from __future__ import annotations

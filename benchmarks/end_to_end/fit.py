@@ -1,6 +1,6 @@
 """A whole fit, pass by pass: seconds and peaks of the statistics and the solve, on the GPU where there is one.
 
-    python -m benchmarks.end_to_end.fit --data cifar10_jpeg.h5 --images 50000 --atoms 8192 --gpu --json benchmarks/results
+    python -m benchmarks.end_to_end.fit --data cifar10_jpeg.h5 --images 50000 --atoms 8192 --gpu --json results
     python -m benchmarks.end_to_end.fit --data cifar10_jpeg.h5 --images 50000 --atoms 65536 --gpu --checkpoint FOLDER ...
 
 Colour f_gq, t = 0.3, whole-image context, each image beside its mirror image. With `--checkpoint` a run that was stopped goes on

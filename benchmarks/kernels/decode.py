@@ -1,6 +1,6 @@
 """What decoding costs beside the statistics pass that it feeds.
 
-    python -m benchmarks.kernels.decode --data cifar10_jpeg.h5 --images 8192 --json benchmarks/results
+    python -m benchmarks.kernels.decode --data cifar10_jpeg.h5 --images 8192 --json results
 
 Encoded images are decoded by a bare Pillow loop on one thread, by the project's reader on one thread, and on as many
 as the pass has. Then the statistics pass runs as an engine runs it, over the encoded group and over the same images

@@ -1,6 +1,6 @@
 """What the checksums of the data cost a pass: reading alone, and the statistics pass, with and without, in turns.
 
-    python -m benchmarks.kernels.digests --json benchmarks/results
+    python -m benchmarks.kernels.digests --json results
     python -m benchmarks.kernels.digests --images 20000 --atoms 2048 --repeats 9
 
 Every pass takes a CRC-32 of what it reads, by which data are noticed that change under a fit. Smooth random uint8 colour

@@ -1,6 +1,6 @@
 """What importing a tree of JPEGs costs beside a bare loop of Pillow over the same files.
 
-    python -m benchmarks.kernels.import_images --data tiny_imagenet_100_jpeg.h5 --json benchmarks/results
+    python -m benchmarks.kernels.import_images --data tiny_imagenet_100_jpeg.h5 --json results
 
 The first images of `--data` (JPEG bytes as `train/bytes`, `train/offsets`, `train/labels`) become a tree of files in a
 temporary folder. The yardstick opens each, converts it to RGB and makes an array of it, in one thread, and keeps

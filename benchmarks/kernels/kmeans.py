@@ -1,6 +1,6 @@
 """k-means on whitened patches: our round of Lloyd beside FAISS's, from the same patches and the same first centroids.
 
-    python -m benchmarks.kernels.kmeans --data mnist.h5 --atoms 4096 16384 --json benchmarks/results
+    python -m benchmarks.kernels.kmeans --data mnist.h5 --atoms 4096 16384 --json results
 
 A turn is `--iterations` rounds from the first centroids. The inertia is that of the first 50,000 patches with the
 centroids that come out, found for all in the same way, after the clock. FAISS uses all patches and no initialisation of its own.

@@ -1,6 +1,6 @@
 """What a dictionary that is closed under mirroring saves: a fit with flips, and representing with mirrored votes.
 
-    python -m benchmarks.kernels.mirrored --data cifar10_lossless.h5 --atoms 2048 8192 --json benchmarks/results
+    python -m benchmarks.kernels.mirrored --data cifar10_lossless.h5 --atoms 2048 8192 --json results
 
 Both ways have the same whitening and the same atoms: one codes mirror images, and solves the whole eigenproblem; the other takes
 their sums from those of the images, and solves two problems of half the size. The sums of both are compared to the last integer.

@@ -1,6 +1,6 @@
 """Exact nearest neighbours beside FAISS's flat index, on representations of MNIST.
 
-    python -m benchmarks.kernels.neighbours --z z.h5 --json benchmarks/results
+    python -m benchmarks.kernels.neighbours --z z.h5 --json results
 
 `--z` is a file with `train` (n, d) and `test` (m, d); without it, rows are cosines of random projections of MNIST, or of
 digits that stand in for it. Our time holds the scaling of all rows to length 1; FAISS gets rows that are scaled already, and

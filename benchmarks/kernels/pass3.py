@@ -1,6 +1,6 @@
 """What the statistics pass costs beside one bare matrix product of the same shape.
 
-    python -m benchmarks.kernels.pass3 --data cifar10_jpeg.h5 --atoms 2048 8192 --json benchmarks/results
+    python -m benchmarks.kernels.pass3 --data cifar10_jpeg.h5 --atoms 2048 8192 --json results
     python -m benchmarks.kernels.pass3 --data cifar10_jpeg.h5 --atoms 2048 --grey
     python -m benchmarks.kernels.pass3 --data cifar10_jpeg.h5 --atoms 16384 --feature vq --batch 64
     python -m benchmarks.kernels.pass3 --data cifar10_jpeg.h5 --atoms 65536 --tiles 8 --batch 1 32 --yardstick 4096

@@ -1,6 +1,6 @@
 """Has a row the same code whatever rows come with it, and on any processor? The law under several kernels of OpenBLAS.
 
-    python -m benchmarks.kernels.rows_alone --json benchmarks/results
+    python -m benchmarks.kernels.rows_alone --json results
 
 Runs `tests/kernels/test_rows_alone.py` in a process of its own with no OPENBLAS_CORETYPE and with each of `CORE_TYPES`, and
 states the kernel that threadpoolctl finds in that process. Codes that are ordered (`Features.ordered`) must have the same

@@ -1,6 +1,6 @@
 """Second-order sums of whole images by size: how far they are from the exact ones, their peak, and their time beside first order.
 
-    python -m benchmarks.kernels.second_order --sides 32 64 128 256 512 768 --json benchmarks/results
+    python -m benchmarks.kernels.second_order --sides 32 64 128 256 512 768 --json results
 
 Images are made up: smooth random ones, in which a constant square leaves out patches, of one size in all images (`equal`) or
 of another in each (`unequal`). The exact sum is Σ n / (n - 1)² (n A Aᵀ - s sᵀ), by rational numbers, from the first-order

@@ -173,7 +173,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument(
         "--more", action="store_true", help="add to the record of the same day and settings"
     )
-    parser.add_argument("--out", default="benchmarks/results")
+    parser.add_argument("--out", default="results")
     chosen = parser.parse_args(arguments)
     data = images(chosen.samples, chosen.side)
     options = {"patch": 6, "dictionary": chosen.atoms, "n_components": min(64, chosen.atoms // 2)}

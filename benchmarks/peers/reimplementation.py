@@ -1,7 +1,7 @@
 """The public re-implementation of the transform beside ours: the same images, end to end, as commands.
 
     git clone https://github.com/as821/sparse-manifold-transform PEER
-    python -m benchmarks.peers.reimplementation --peer PEER --data cifar10_jpeg.h5 --json benchmarks/results
+    python -m benchmarks.peers.reimplementation --peer PEER --data cifar10_jpeg.h5 --json results
 
 PEER is a checkout beside the project; `--python` is an interpreter that has what it needs, by default the one of PEER/.venv
 where there is one: torch, einops, tqdm, NumPy 1 and SciPy 1.12, the last release in which its sparse codes pass its own checks.

@@ -1,6 +1,6 @@
 """Second moments of sparse codes beside SciPy's sparse AᵀA, on the same codes.
 
-    python -m benchmarks.peers.sparse_sums --data cifar10_jpeg.h5 --atoms 2048 8192 --json benchmarks/results
+    python -m benchmarks.peers.sparse_sums --data cifar10_jpeg.h5 --atoms 2048 8192 --json results
 
 SciPy multiplies float32 CSR matrices of a batch, its fastest type; making the matrix, and adding its product to a sum, are
 not counted. Ours starts from the same lists and ends in the K x K sum. `whole_seconds` is our whole pass over the same

@@ -1,6 +1,6 @@
 """The pipeline as one writes it in PyTorch, on the CPU, beside ours: raw pixels to sums, and raw pixels to a representation.
 
-    python -m benchmarks.peers.torch_pipeline --data cifar10_jpeg.h5 --json benchmarks/results
+    python -m benchmarks.peers.torch_pipeline --data cifar10_jpeg.h5 --json results
 
 Both whiten patches of 6 x 6 in colour with the contextual mean of the whole image, code by a threshold on the cosine, and
 sum A Aᵀ and s sᵀ; PyTorch in float32, codes as a dense matrix of 0 and 1, batches of images. End to end both fit
@@ -179,7 +179,7 @@ def torch_end_to_end(data: str | None, images: int, atoms: int, threads: int) ->
 
 def our_end_to_end(data: str | None, images: int, atoms: int, threads: int) -> Work:
     """Prepare a fit and a transform with this project."""
-    from benchmarks.quality.mnist_vq import represent
+    from benchmarks.end_to_end.mnist_vq import represent
     from smtdist.data.array import as_source
     from smtdist.engine.executor import SerialExecutor
     from smtdist.engine.passes import Engine

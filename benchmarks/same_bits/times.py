@@ -1,6 +1,6 @@
 """Is one tree slower than another? Commands with both in turn, on one machine: CPU seconds, seconds of a pass, peak memory.
 
-    python -m benchmarks.same_bits.times --old COMMIT --data ../shared/data/mnist.h5 --json benchmarks/results
+    python -m benchmarks.same_bits.times --old COMMIT --data ../shared/data/mnist.h5 --json results
 
 Each command runs in a process of its own, old and new in turn, `--turns` times. What counts is the ratio of medians, new over
 old: of CPU seconds, which a machine that others use too changes least, of the seconds of the pass that a case is about, and

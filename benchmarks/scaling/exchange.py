@@ -1,6 +1,6 @@
 """Whole partial sums between processes: bandwidth, time of a merge, and how many sums a process holds meanwhile.
 
-    python -m benchmarks.scaling.exchange --processes 8 --mebibytes 512 --json benchmarks/results
+    python -m benchmarks.scaling.exchange --processes 8 --mebibytes 512 --json results
 
 Each of P Dask workers, processes of their own on this machine, makes a partial sum: one K x K array of int64, 512 MiB for
 K = 8,192. Then they meet as the reduction lets them meet, by its own task (`engine/worker.py`, `combine`), through

@@ -1,6 +1,6 @@
 """How long the sums of a thousand workers take to meet: whole sums in a tree, or row tiles that meet side by side.
 
-    python -m benchmarks.scaling.network_model --simulated SIMULATED.json --exchange EXCHANGE.json --json benchmarks/results
+    python -m benchmarks.scaling.network_model --simulated SIMULATED.json --exchange EXCHANGE.json --json results
 
 Symbols: W workers; K atoms; S bytes of a worker's sum, `arrays` K x K arrays of 8 bytes (3 for "gq" with left-out
 patches, 2 without, 1 one-hot); b bytes a second of a worker's network, each way; c and a seconds to copy and to add a byte; n

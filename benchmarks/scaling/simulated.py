@@ -1,6 +1,6 @@
 """A pass over ImageNet on a thousand workers, on one machine: the engine and the scheduler are real, the work sleeps.
 
-    python -m benchmarks.scaling.simulated --workers 1000 --processes 4 --json benchmarks/results
+    python -m benchmarks.scaling.simulated --workers 1000 --processes 4 --json results
 
 What is real: `Engine.reduce` with its plan, ledger and running sums; `DaskExecutor`; a Dask scheduler; W workers with
 their own addresses, connections and heartbeats; every task, every message, every partial sum that travels (as a stand-in of

@@ -1,6 +1,6 @@
 """The smallest eigenvectors of real whitened statistics: the default's iterations beside `scipy.linalg.eigh`.
 
-    python -m benchmarks.solve.eigen --data cifar10_jpeg.h5 --atoms 2048 4096 --json benchmarks/results
+    python -m benchmarks.solve.eigen --data cifar10_jpeg.h5 --atoms 2048 4096 --json results
     python -m benchmarks.solve.eigen --data cifar10_jpeg.h5 --atoms 8192 --images 400 --keep FOLDER --repeats 1
 
 Statistics of colour f_gq (t = 0.3, whole-image context, flips) are whitened, V = UᵀU, Q = U⁻ᵀ C U⁻¹, outside the times of

@@ -1,7 +1,7 @@
 """Many atoms in little memory: sums in tiles of rows beside sums made whole, and the solve from tiles.
 
     python -m benchmarks.solve.large_k --data mnist.h5 --dataset train/images --images 1000 --atoms 16384 \
-        --memory 1.5GB --driver-memory 4GB --json benchmarks/results
+        --memory 1.5GB --driver-memory 4GB --json results
     python -m benchmarks.solve.large_k ... --whole      (the same sums made whole, to be compared)
 
 The first run sums in a local cluster of one worker of `--memory`, which the plan cuts into tiles, and solves on the driver, whose

@@ -1,6 +1,6 @@
 """An error at every single file operation of a command in turn: the disk is full, the operation is refused, Ctrl-C, a kill.
 
-    python -m benchmarks.survival.file_operations --out benchmarks/results
+    python -m benchmarks.survival.file_operations --out results
 
 As SQLite is tested. Each command is run once under `strace`, which must be installed, to count what it does in its folder;
 then once for every operation and fault, each in a fresh copy of the folder, with the fault injected there (it reaches what

@@ -1,6 +1,6 @@
 """Two updates of one model at once, and data that change at random moments of a fit.
 
-    python -m benchmarks.survival.meddling --out benchmarks/results
+    python -m benchmarks.survival.meddling --out results
 
 Of two updates, whose starts are spread over the time that one takes, both are in the sums, or the one that is not ends with
 another code than 0; repeated, it gives the bits of one after the other. A fit whose data change (one byte, a hundredth, all;

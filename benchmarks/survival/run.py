@@ -1,6 +1,6 @@
 """Thirty fits on four worker processes under faults, and a table of how each ended.
 
-    python -m benchmarks.survival.run --cases 30 --out benchmarks/results
+    python -m benchmarks.survival.run --cases 30 --out results
 
 Every fit must end with the bits of a fit in one process, if need be after `resume`, and none may hang. Moments are events:
 the n-th leaf of a pass, both drawn from the seed. Writes DATE-survival.json and DATE-survival.md; exits with 1 where a fit

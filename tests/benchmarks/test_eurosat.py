@@ -12,8 +12,8 @@ import pytest
 from arrays_in_files import write_labelled
 from sklearn.datasets import load_digits
 
-from benchmarks.when_to_use import eurosat
-from benchmarks.when_to_use.features import SIDES, RandomFeatures
+from replication.when_to_use import eurosat
+from replication.when_to_use.features import SIDES, RandomFeatures
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,13 +38,13 @@ def test_random_features_are_means_of_both_signs():
 
 
 def test_the_page_has_the_tables_of_the_newest_record(tmp_path):
-    page, results = ROOT / "docs" / "eurosat.md", ROOT / "benchmarks" / "results"
+    page, results = ROOT / "docs" / "eurosat.md", ROOT / "results"
     record = eurosat.newest(results)
     copy = tmp_path / "page.md"
     copy.write_text(page.read_text())
     eurosat.write(record, copy)
     assert copy.read_text() == page.read_text()
-    assert f"(../benchmarks/results/{record.name})" in page.read_text()
+    assert f"(../results/{record.name})" in page.read_text()
     copy.write_text("no marks")
     with pytest.raises(SystemExit, match="no lines"):
         eurosat.write(record, copy)
@@ -69,7 +69,7 @@ def test_it_runs_tiny_and_goes_on(tmp_path):
         *("--set", "n_atoms=32", "--cpu-seconds", "2", "--json", str(tmp_path / "results")),
         *("--only", *methods),
     ]
-    command = [sys.executable, "-m", "benchmarks.when_to_use.eurosat", *words]
+    command = [sys.executable, "-m", "replication.when_to_use.eurosat", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     for _ in range(2):
         said = subprocess.run(

@@ -11,8 +11,8 @@ from encoding import pillow_bytes, write_encoded
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from benchmarks.figures import __main__ as command
-from benchmarks.figures import mistakes
+from replication.figures import __main__ as command
+from replication.figures import mistakes
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "figures.md").read_text()
@@ -84,7 +84,7 @@ def test_the_page_of_docs_shows_what_there_is():
     assert named == there == {f"figure-{figure}.png" for figure in command.FIGURES}
     for name in there:
         check_picture(DOCS / "figures" / name)
-    commands = re.findall(r"^    python -m benchmarks\.figures .* --only ([\d ]+)$", PAGE, re.MULTILINE)
+    commands = re.findall(r"^    python -m replication\.figures .* --only ([\d ]+)$", PAGE, re.MULTILINE)
     assert {int(figure) for words in commands for figure in words.split()} == set(command.FIGURES)
     assert sum(path.stat().st_size for path in (DOCS / "figures").iterdir()) < 1_500_000
     assert "docs/figures.md" in (DOCS.parent / "README.md").read_text()

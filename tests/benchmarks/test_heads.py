@@ -3,7 +3,7 @@
 import h5py
 import numpy as np
 
-from benchmarks.heads import first_images
+from replication.heads import first_images
 from smtdist.data.look import numbering_of
 
 

@@ -11,9 +11,10 @@ from arrays_in_files import write_labelled
 from encoding import pillow_bytes, write_encoded
 
 import smtdist
-from benchmarks.quality import __main__ as quality
-from benchmarks.quality import markdown, paired
-from benchmarks.quality.cells import (
+from benchmarks.steps import Steps
+from replication.quality import __main__ as quality
+from replication.quality import markdown, paired
+from replication.quality.cells import (
     BATCH_5,
     HELD_OUT,
     IMAGES,
@@ -24,12 +25,11 @@ from benchmarks.quality.cells import (
     deviation,
     tables,
 )
-from benchmarks.quality.codes_alone import CodesAlone, PooledFirst
-from benchmarks.quality.fits import components_of
-from benchmarks.quality.images import judges, read, without_scaling
-from benchmarks.quality.judged import Family, families, probe_of
-from benchmarks.quality.published import TABLE_7
-from benchmarks.steps import Steps
+from replication.quality.codes_alone import CodesAlone, PooledFirst
+from replication.quality.fits import components_of
+from replication.quality.images import judges, read, without_scaling
+from replication.quality.judged import Family, families, probe_of
+from replication.quality.published import TABLE_7
 from smtdist.configuration import Configuration, preset
 from smtdist.data.array import as_source
 from smtdist.engine.executor import SerialExecutor
@@ -446,7 +446,7 @@ def test_the_settings_as_printed(monkeypatch):
         changes = {"mean": "context", "drop": 0} if name.startswith("paper-") else {}
         return preset(name.removeprefix("paper-")).replace(**changes)
 
-    monkeypatch.setattr("benchmarks.quality.cells.preset", as_printed)
+    monkeypatch.setattr("replication.quality.cells.preset", as_printed)
     own, paper = (
         {(cell.table, cell.row, cell.column): cell for make in tables(recipe).values() for cell in make()}
         for recipe in ("ours", "paper")
@@ -533,7 +533,7 @@ def test_a_cell_judged_by_all_test_images_replaces_that_of_the_first():
 
 def test_the_page_is_what_the_records_say(tmp_path):
     order = [(cell.table, cell.row, cell.column) for make in tables().values() for cell in make()]
-    markdown.write(quality.PAGE.parents[1] / "results", tmp_path / "page.md", order)
+    markdown.write(quality.PAGE.parents[2] / "results", tmp_path / "page.md", order)
     assert (tmp_path / "page.md").read_text() == quality.PAGE.read_text()
 
 

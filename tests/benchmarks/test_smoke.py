@@ -7,10 +7,15 @@ import sys
 import pytest
 
 import benchmarks
+import replication
 
 PEERS = {"torch", "cupy", "faiss", "dask_ml"}
 """What benchmarks compare with, which nobody needs to have."""
-MODULES = sorted(found.name for found in pkgutil.walk_packages(benchmarks.__path__, "benchmarks."))
+MODULES = sorted(
+    found.name
+    for package in (benchmarks, replication)
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+)
 NO_ARGUMENTS = {"benchmarks.contest", "benchmarks.peers.reimplementation_driver"}
 """They are started by another benchmark, which talks to them."""
 

@@ -1,6 +1,6 @@
 """Every benchmark runs on small data, so that none can rot, and writes one record; what it prints is not judged here."""
 
-import importlib
+import importlib.util
 import inspect
 import json
 import shlex
@@ -16,7 +16,7 @@ from functional_clips import make_clips
 from measured import on_threads
 from sklearn.datasets import load_digits, load_iris
 
-from benchmarks.words import semantics
+from replication.words import semantics
 from smtdist.kernels.threads import threads
 
 FAST = sets(rounds=2, patch=3, images=100)
@@ -64,7 +64,7 @@ RUNS = {
     "kernels.import_images": "--data JPEGS --images 10 --repeats 1 --folder OUT",
     "solve.eigen": "--atoms 64 --images 40 --components 4 --repeats 2 --peer-repeats 1 --threads 1 --keep OUT",
     "end_to_end.fit": "--images 30 --atoms 64 --components 4 --threads 1 --checkpoint OUT/kept",
-    "quality.mnist_vq": "--data DIGITS --set dictionary_rounds=1 choose --train 300 --dictionary 64 --grid ridge=0.1",
+    "end_to_end.mnist_vq": "--data DIGITS --set dictionary_rounds=1 choose --train 300 --dictionary 64 --grid ridge=0.1",
     "quality.whitening_each": "--data FOLDER --train 30 --test 10 --atoms 450 --ridges 0.001",
     "quality.tune": "--data DIGITS --train 200 --validation 60 --dictionary 48 --separate 3 --grid ridge=0.01,0.1 "
     "--grid n_components=8,16 --set patch=4",
@@ -122,11 +122,16 @@ def threads_as_before():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", RUNS)
 def test_runs_tiny(name, places, tmp_path, monkeypatch):
-    module = importlib.import_module(f"benchmarks.{name}")
+    package = (
+        "benchmarks" if importlib.util.find_spec(f"benchmarks.{name.split('.')[0]}") else "replication"
+    )
+    module = importlib.import_module(f"{package}.{name}")
     words = [places.get(word, word.replace("OUT", str(tmp_path))) for word in shlex.split(RUNS[name])]
     kept = tmp_path / "record"
     kept.mkdir()
-    words = ["--json", str(kept), *words] if name == "quality.mnist_vq" else [*words, "--json", str(kept)]
+    words = (
+        ["--json", str(kept), *words] if name == "end_to_end.mnist_vq" else [*words, "--json", str(kept)]
+    )
     monkeypatch.setattr(sys, "argv", [name, *words])
     module.main(*[words] if inspect.signature(module.main).parameters else [])
     (record,) = kept.glob("*.json")

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.when_to_use import table
-from benchmarks.when_to_use.features import KMeansFeatures
-from benchmarks.when_to_use.judges import Judge
-from benchmarks.when_to_use.ours import Ours
-from benchmarks.when_to_use.sets import SETS, labelled
+from replication.when_to_use import table
+from replication.when_to_use.features import KMeansFeatures
+from replication.when_to_use.judges import Judge
+from replication.when_to_use.ours import Ours
+from replication.when_to_use.sets import SETS, labelled
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -80,7 +80,7 @@ def test_our_rows_are_those_of_the_record_of_heads(tmp_path):
 
 
 def test_the_page_has_the_tables_of_the_newest_record(tmp_path):
-    page, results = ROOT / "docs" / "when_to_use.md", ROOT / "benchmarks" / "results"
+    page, results = ROOT / "docs" / "when_to_use.md", ROOT / "results"
     copy = tmp_path / "page.md"
     copy.write_text(page.read_text())
     table.write(table.newest(results), copy)

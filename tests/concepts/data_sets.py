@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from benchmarks.concepts import synthetic
-from benchmarks.concepts.synthetic import hierarchical
+from replication.concepts import synthetic
+from replication.concepts.synthetic import hierarchical
 from smtdist.concepts.settings import ConceptSettings
 
 __all__ = ["descent", "embedded", "hierarchical", "independent", "searching"]

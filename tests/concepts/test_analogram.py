@@ -9,7 +9,7 @@ import reference_concepts as oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.concepts.exact import concepts_of_graph, is_exact
+from replication.concepts.exact import concepts_of_graph, is_exact
 from smtdist.concepts import objective
 from smtdist.concepts.analogram import analogram, hamming
 from smtdist.errors import DataError

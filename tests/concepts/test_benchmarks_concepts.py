@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.concepts import mnist, recovery, synthetic
+from replication.concepts import mnist, recovery, synthetic
 
 
 def test_scores_of_a_perfect_and_of_an_empty_answer():

@@ -5,7 +5,7 @@ import pytest
 from data_sets import embedded
 from executors import ThreadsExecutor
 
-from benchmarks.concepts.synthetic import hierarchical, mixed, scored
+from replication.concepts.synthetic import hierarchical, mixed, scored
 from smtdist.concepts.fit import fit_concepts
 from smtdist.concepts.scores import above, floor_of, prepare
 from smtdist.concepts.settings import ConceptSettings

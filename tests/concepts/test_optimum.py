@@ -10,7 +10,7 @@ from data_sets import independent
 from reference_concepts import kernel_loss
 from sklearn.exceptions import ConvergenceWarning
 
-from benchmarks.concepts import optimum
+from replication.concepts import optimum
 from smtdist.concepts.estimator import BinaryConcepts
 from smtdist.concepts.scores import rank_above_noise
 from smtdist.concepts.settings import ConceptSettings

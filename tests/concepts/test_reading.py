@@ -7,8 +7,8 @@ import h5py
 import numpy as np
 import pytest
 
-from benchmarks.concepts.squares import quadruplets
 from examples import concept_names as naming
+from replication.concepts.squares import quadruplets
 from smtdist.concepts import drawing, reading
 from smtdist.concepts.analogram import analogram
 from smtdist.concepts.estimator import BinaryConcepts

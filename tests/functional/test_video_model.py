@@ -9,7 +9,7 @@ from calling import refused, run, told
 from executors import engine
 from functional_clips import SMALL, make_clips
 
-from benchmarks.functional.common import rows_of
+from replication.functional.common import rows_of
 from smtdist.data.video import open_clips
 from smtdist.errors import DataError, ModelError
 from smtdist.models import store

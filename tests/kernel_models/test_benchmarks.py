@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 
-from benchmarks.kernel_models import (
+from replication.kernel_models import (
     figure_1,
     published,
 )
-from benchmarks.kernel_models.parts import kept
+from replication.kernel_models.parts import kept
 
 
 # steps are few on purpose

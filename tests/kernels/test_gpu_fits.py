@@ -11,8 +11,8 @@ from kernel_codes import device_settings
 from typer.testing import CliRunner
 
 from benchmarks import on_a_card
-from benchmarks.quality.placed import placed_rows, placed_type
 from benchmarks.record import machine
+from replication.quality.placed import placed_rows, placed_type
 from smtdist.cli import app
 from smtdist.configuration import preset
 from smtdist.data.array import as_source

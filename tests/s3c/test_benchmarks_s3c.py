@@ -5,7 +5,7 @@ import pytest
 from arrays_in_files import write_labelled
 from sklearn.datasets import load_digits
 
-from benchmarks.s3c import dampings, labels, timing
+from replication.s3c import dampings, labels, timing
 from smtdist.evaluate.few_labels import standardised
 from smtdist.kernels.spike_slab import SpikeSlab
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from measured import on_threads
 
-from benchmarks.s3c.steps import (
+from replication.s3c.steps import (
     iterate_conjugate,
     iterate_conjugate_tile,
     iterate_sequential,

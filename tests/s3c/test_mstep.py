@@ -7,7 +7,7 @@ from drawing import unit_rows
 from s3c.test_inference import model_of, parts, rows_of
 from scipy.optimize import linear_sum_assignment
 
-from benchmarks.s3c.steps import log_likelihood, sequential
+from replication.s3c.steps import log_likelihood, sequential
 from smtdist.codes.s3c import S3CSettings
 from smtdist.codes.s3c_steps import closed_form, gradient_step, gradients
 from smtdist.errors import DataError

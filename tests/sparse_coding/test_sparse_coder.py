@@ -7,7 +7,7 @@ from drawing import unit_columns
 from executors import engine
 from sparse_coding.oracle_sparse import objective
 
-from benchmarks.sparse.gabor import gabor_fits
+from replication.sparse.gabor import gabor_fits
 from smtdist.codes.l1 import Learned, SparseCoder, SparseSettings, gradient_step, learned
 from smtdist.data.array import ArraySource
 from smtdist.errors import ConfigurationError, ModelError

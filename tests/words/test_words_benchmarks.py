@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from benchmarks.words import mnist_glove, semantics
+from replication.words import mnist_glove, semantics
 from smtdist.configuration import preset
 from smtdist.data.array import as_source
 from smtdist.engine.passes import Engine
