@@ -24,7 +24,7 @@ from benchmarks.contest import SideFailed
 from benchmarks.floors import machine_floors
 from benchmarks.record import write_record
 from benchmarks.suite import BENCHES, Bench, data_folder
-from benchmarks.table import GROUPS, PREFIX, write_table
+from benchmarks.table import GROUPS, PREFIX, around, write_table
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
@@ -73,12 +73,19 @@ def main(arguments: list[str] | None = None) -> int:
         "--repeats", type=int, help="turns of each; without it as many as each benchmark has"
     )
     parser.add_argument("--out", default=str(RESULTS), help="folder for the dated results")
-    parser.add_argument("--readme", default=str(HERE / "README.md"), help="file that holds the table")
+    parser.add_argument(
+        "--readme",
+        type=Path,
+        help="file for the table; without it only the results of the project have one",
+    )
     parser.add_argument("--table", action="store_true", help="only write the table anew")
     options = parser.parse_args(arguments)
     benches = [] if options.table else chosen(options.only)
     if options.tiny and Path(options.out) == RESULTS:
         raise SystemExit("Tiny results are no results; give another folder by --out.")
+    page = options.readme or (HERE / "README.md" if Path(options.out) == RESULTS else None)
+    if page is not None:
+        around(page)  # refused before anything is measured
     given = {"peer": options.peer} if options.peer else {}
     turns = ("--repeats", str(options.repeats)) if options.repeats else ()
     benches = [replace(bench, full=(*bench.full, *turns)) if bench.repeats else bench for bench in benches]
@@ -99,7 +106,8 @@ def main(arguments: list[str] | None = None) -> int:
         result = {"group": bench.group, "rows": rows, "machine_floors": floors}
         path = write_record(options.out, f"{PREFIX}{bench.name}", result)
         print(f"{bench.name}: {time.perf_counter() - started:.0f} s, {path.name}", file=sys.stderr)
-    write_table(Path(options.out), Path(options.readme))
+    if page is not None:
+        write_table(Path(options.out), page)
     return int(failed)
 
 

@@ -47,14 +47,20 @@ def rendered(rows: list[dict[str, Any]]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def write_table(results: Path, readme: Path) -> None:
-    """Replace what stands between the two marks of the README."""
-    text = readme.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    if not rest or END not in rest:
-        raise SystemExit(f"{readme} has no lines '{BEGIN}' and '{END}' for the table to stand between.")
-    readme.write_text(f"{before}{BEGIN}\n\n{rendered(newest(results))}\n{END}{after}")
+def around(page: Path) -> tuple[str, str]:
+    """Return what stands before and after the table of a page, nothing of one that is not there yet."""
+    text = page.read_text() if page.exists() else f"{BEGIN}{END}\n"
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{page} has no lines '{BEGIN}' and '{END}' for the table to stand between.")
+    return before, after
+
+
+def write_table(results: Path, page: Path) -> None:
+    """Write the table of all results of a folder into a page."""
+    before, after = around(page)
+    page.write_text(f"{before}{BEGIN}\n\n{rendered(newest(results))}\n{END}{after}")
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -59,7 +59,7 @@ class Configuration(Settings):
     context_size: int | str = setting(
         _RANGE,
         'which patches are neighbours: those within this many pixels, or "whole" for all patches of the '
-        "image.",
+        "image. Learned codes take other contexts, too.",
         default="whole",
         stored="context",
     )

@@ -1,7 +1,6 @@
 """The one command for benchmarks: every benchmark runs tiny, records carry what a row must say, the table follows from them."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ README = Path(benchmarks.__path__[0], "README.md")
 
 @pytest.fixture
 def place(tmp_path):
-    shutil.copy(README, tmp_path / "README.md")
     return ["--tiny", "--out", str(tmp_path), "--readme", str(tmp_path / "README.md")]
 
 
@@ -49,11 +47,22 @@ def test_each_has_a_group_and_a_name_of_its_own():
     assert {bench.group for bench in suite.BENCHES} == set(table.GROUPS)
 
 
-def test_unknown_names_and_tiny_results_are_refused():
+def test_unknown_names_and_tiny_results_are_refused(tmp_path):
     with pytest.raises(SystemExit, match="no benchmark 'kernel'; choose among kernels"):
         command.chosen(["kernel"])
     with pytest.raises(SystemExit, match="give another folder"):
         command.main(["--tiny"])
+    with pytest.raises(SystemExit, match="CONTRIBUTING.md has no lines '<!-- table: begin"):
+        command.main(
+            ["--tiny", "--out", str(tmp_path), "--readme", str(README.parents[1] / "CONTRIBUTING.md")]
+        )
+
+
+def test_results_elsewhere_leave_the_table_of_the_project_alone(tmp_path):
+    before = README.read_bytes()
+    assert command.main(["--tiny", "--only", "cold-start", "--out", str(tmp_path)]) == 0
+    assert README.read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 1
     assert {bench.group for bench in command.chosen(["end_to_end", "kmeans"])} == {"end to end", "kernels"}
 
 

@@ -25,8 +25,8 @@ def require_context(context: Any) -> None:
     )
     if not fine:
         raise ConfigurationError(
-            f"context is {context!r}; it must be a whole number of pixels of at least 1, {NAMED}, or the name of a context that "
-            f"an installed package brings."
+            f"context_size is {context!r}; it must be a whole number of pixels of at least 1, {NAMED}, or the name of a context "
+            f"that an installed package brings."
         )
 
 
@@ -70,8 +70,7 @@ class Brought:
         if made.scale != int(made.scale) or made.scale < 1 or numbers != int(numbers) or numbers < 0:
             raise ConfigurationError(
                 f"The context {name} has the scale {made.scale!r} and row_numbers(1) = {numbers!r}; they must be whole "
-                f"numbers, "
-                f"of at least 1 and 0."
+                f"numbers, of at least 1 and 0."
             )
         return cls(name, made, int(made.scale))
 

@@ -21,7 +21,7 @@ from smtdist.kernels.products import Ordered, ordered_bytes
 from smtdist.kernels.types import Geometry
 from smtdist.models import merge as merging
 from smtdist.models import valued
-from smtdist.models.coders.contexts import OURS, operator_of, require_context
+from smtdist.models.coders.contexts import NAMED, operator_of, require_context
 from smtdist.models.coders.represent import RepresentPatches, Unscaled, representer
 from smtdist.models.components import PatchTransform, require_windows
 from smtdist.models.valued import ValuedTransform
@@ -44,7 +44,8 @@ class ManifoldSettings(Settings):
     n_components: int = shared("n_components", 64)
     drop_components: int = shared("drop_components", 0)
     context_size: int | str = setting(
-        whole(1, what="a whole number of pixels") | TEXT._replace(expected=" or ".join(OURS)),
+        whole(1, what="a whole number of pixels")
+        | TEXT._replace(expected=f"the name of a context, such as {NAMED}"),
         "which patches are neighbours: those within this many pixels, all patches of the image (whole), or those of a context "
         "by name, of which packages bring more.",
         default="whole",
