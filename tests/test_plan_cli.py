@@ -118,7 +118,15 @@ def test_a_plan_on_a_busy_machine_says_so(data, monkeypatch, share, said):
     monkeypatch.setattr("smtdist.engine.calibration.others_share", lambda: lambda: share)
     words = " ".join(run(data, "--workers", 0).split())
     assert ("Other work took 40 % of this machine's processors meanwhile" in words) == said
+    assert "GPU" not in words
     assert planned(data, "--workers", 0)["calibration"]["others"] == share
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_the_time_of_a_solve_on_a_gpu_is_not_forecast(data, monkeypatch, stated):
+    monkeypatch.setattr("smtdist.monitor.tables.gpu_available", lambda: not stated)
+    words = " ".join(run(data, "--workers", 1, *(("--gpu-memory", "80GB") if stated else ())).split())
+    assert "on the driver's GPU is not forecast" in words
 
 
 def test_workers_are_measured_in_processes_of_their_own(data):
