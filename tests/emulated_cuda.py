@@ -45,9 +45,11 @@ def library(text):
             "-std=c++17",
             "-O1",
             "-Wall",
+            "-Wconversion",  # what has 64 bits stays so: numbers of atoms, patches and words, and all their products
             "-Werror",
             "-Wno-parentheses",
             "-Wno-sign-compare",
+            "-Wno-sign-conversion",
         ]
         found = subprocess.run(
             [*command, "-shared", "-fPIC", str(path), "-o", str(made)], capture_output=True, text=True

@@ -15,13 +15,14 @@ from drawing import small_images
 
 from benchmarks.local import local_executor
 from smtdist.cli.errors import in_shell
-from smtdist.configuration import Configuration
+from smtdist.configuration import Configuration, preset
 from smtdist.data.array import ArraySource
 from smtdist.engine import calibration
 from smtdist.engine.calibration import Deadline
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.forecast import added_seconds
 from smtdist.engine.passes import Engine
+from smtdist.engine.plan import DEVICE_SHARE
 from smtdist.errors import MemoryBudgetError, rendered
 from smtdist.models import calibrate
 from smtdist.models.calibrate import measured, probed
@@ -118,7 +119,29 @@ def test_a_plan_on_a_busy_machine_says_so(data, monkeypatch, share, said):
     monkeypatch.setattr("smtdist.engine.calibration.others_share", lambda: lambda: share)
     words = " ".join(run(data, "--workers", 0).split())
     assert ("Other work took 40 % of this machine's processors meanwhile" in words) == said
+    assert "GPU" not in words
     assert planned(data, "--workers", 0)["calibration"]["others"] == share
+
+
+@pytest.mark.parametrize(("atoms", "tiles"), [(2048, [1] * 4), (8192, [1] * 4), (65_536, [3, 2, 1, 1])])
+def test_sums_and_a_batch_fit_cards_of_all_sizes(atoms, tiles):
+    """Of 24, 48, 80 and 141 GB; where all 65,536 atoms do not fit, the data are read more often."""
+    source, settings, found = ArraySource(small_images(1, 600, 32, 32, 3)), preset("cifar10-gq"), []
+    for size in (24, 48, 80, 141):
+        machines, shared = Place(0, 1, (10**12, None, size * 10**9)).machines()
+        costs = Planner(source, settings.replace(n_atoms=atoms), machines, shared=shared).planned()
+        sums = next(cost for cost in costs if cost.name == "statistics")
+        assert sums.plan.state_bytes < sums.plan.device_bytes <= DEVICE_SHARE * size * 10**9
+        found.append((sums.tiles, sums.plan.batch))
+    assert [number for number, _ in found] == tiles
+    assert found[-1][1] == 256 >= min(batch for _, batch in found) >= 32
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_the_time_of_a_solve_on_a_gpu_is_not_forecast(data, monkeypatch, stated):
+    monkeypatch.setattr("smtdist.monitor.tables.gpu_available", lambda: not stated)
+    words = " ".join(run(data, "--workers", 1, *(("--gpu-memory", "80GB") if stated else ())).split())
+    assert "on the driver's GPU is not forecast" in words
 
 
 def test_workers_are_measured_in_processes_of_their_own(data):

@@ -20,6 +20,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 import h5py
@@ -293,6 +294,22 @@ def walk(
         yield place, found
         if isinstance(found, h5py.Group):
             waiting.append((f"{place}/", found, iter(sorted(found))))
+
+
+def named_in(path: str) -> set[str]:
+    """Return the files that an HDF5 file says hold data of it, by external links, external storage or virtual datasets."""
+    named: set[str] = set()
+    with h5py.File(path, "r") as file:
+        for _, stored in chain([("", file)], walk(file)):
+            if isinstance(stored, h5py.Group):
+                links = (stored.get(name, getlink=True) for name in stored)
+                named.update(link.filename for link in links if isinstance(link, h5py.ExternalLink))
+            elif isinstance(stored, h5py.Dataset):
+                named.update(os.fsdecode(name) for name, *_ in stored.external or ())
+                named.update(
+                    one.file_name for one in (stored.virtual_sources() if stored.is_virtual else ())
+                )
+    return named
 
 
 def _shown(name: bytes) -> str:

@@ -6,6 +6,7 @@ keeps the size, the time of modification and every sampled chunk goes unnoticed;
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import time
@@ -13,10 +14,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
+import h5py
 import numpy as np
 
 from smtdist.data.array import ArraySource
 from smtdist.data.fingerprint import fingerprint, sample_digests
+from smtdist.data.guarded import named_in
 from smtdist.data.remote import is_url
 from smtdist.data.retry import opened_patiently
 from smtdist.data.source import Source
@@ -102,21 +105,42 @@ def stamps(source: Source) -> list[tuple[int, ...]]:
     Nothing of pictures that are a file each, and of addresses.
     """
     found: list[tuple[int, ...]] = []
-    for path in _files(source):
+    for path in filter(_is_local, _places(source)):
         with suppress(OSError):  # a file that is gone is missed by whoever reads it
-            about = os.stat(path)
-            found.append((about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns))
+            found.append(_stamp(path))
     return found
 
 
-def _files(source: Any) -> Iterator[str]:
-    inner = (getattr(source, name) for name in ("source", "table", "whole") if hasattr(source, name))
-    parts = [part for name in ("shards", "clips", "files") for part in getattr(source, name, ())]
-    for part in [*inner, *parts]:
-        yield from _files(part)
+def told_by_stamps(source: Source) -> bool:
+    """Say whether stamps tell of all that a source reads: of local files, none of which says that data lie in another one."""
+    return all(_is_local(path) and _lies_alone(path, *_stamp(path)) for path in _places(source))
+
+
+def _stamp(path: str) -> tuple[int, ...]:
+    about = os.stat(path)
+    return about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+
+
+@functools.lru_cache
+def _lies_alone(path: str, *stamp: int) -> bool:
+    with suppress(OSError, RuntimeError, ValueError, KeyError):
+        return not named_in(path)
+    return not h5py.is_hdf5(path)
+
+
+def _is_local(path: str) -> bool:
+    return not is_url(path) and os.path.isfile(path)
+
+
+def _places(source: Any) -> Iterator[str]:
+    """Yield the paths and addresses that a source reads, "" for what has none."""
+    inner = [getattr(source, name) for name in ("source", "table", "whole") if hasattr(source, name)]
+    inner += [part for name in ("shards", "clips", "files") for part in getattr(source, name, ())]
+    for part in inner:
+        yield from _places(part)
     path = getattr(source, "path", None)
-    if isinstance(path, str) and not is_url(path) and os.path.isfile(path):
-        yield path
+    if isinstance(path, str) or not inner:
+        yield path or ""
 
 
 def _sampled(source: Source) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -20,6 +20,7 @@ from smtdist.data.conventions import FILLS, PACKED, attributes_of, decoded, not_
 from smtdist.data.encoded import EncodedLook
 from smtdist.data.guarded import FewOpen, walk
 from smtdist.data.hdf5 import (
+    DAMAGE,
     Hdf5Source,
     damage_named,
     gaps_of,
@@ -93,21 +94,27 @@ def is_encoded(group: Any) -> bool:
     return found == 2 or (found == 1 and IMAGES not in group)
 
 
-def image_sets(
+def image_sets(path: str | os.PathLike[str]) -> list[str]:
+    """Return the names in an HDF5 file or Zarr store that mean images: groups of encoded ones, and arrays like images."""
+    return sets_in(path)[0]
+
+
+def sets_in(
     path: str | os.PathLike[str], broken: dict[str, str] | None = None, most: int | None = None
-) -> list[str]:
-    """Return the names in an HDF5 file or Zarr store that mean images: groups of encoded ones, and arrays like images.
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return `image_sets`, and name, shape and dtype of the tables, arrays (rows, numbers), none of a Zarr store.
 
     `broken` takes links that cannot be followed (`smtdist.data.guarded.walk`). With `most`, no more than so many objects
     of a file are looked at.
     """
     found: list[str] = []
+    tables: list[dict[str, Any]] = []
     if is_zarr(path):
         return [
             name
             for name, stored in arrays_in(full_path(path))
             if stored.ndim in (3, 4) and stored.size and stored.dtype.kind in PIXEL_KINDS
-        ]
+        ], []
 
     def visit(name: str, item: Any) -> None:
         if isinstance(item, h5py.Group):
@@ -115,24 +122,17 @@ def image_sets(
                 found.append(name)
         elif item.ndim in (3, 4) and item.size and item.dtype.kind in PIXEL_KINDS:
             found.append(name)
+        elif item.ndim == 2:
+            with suppress(*DAMAGE):  # of a type that NumPy does not have, for one
+                if item.dtype.kind in PIXEL_KINDS:
+                    shape = [int(length) for length in item.shape]
+                    tables.append({"name": name, "shape": shape, "dtype": str(item.dtype)})
 
     with damage_named(path), open_file(full_path(path)) as file:
         visit("/", file)
         for name, item in islice(walk(file, links=True, broken=broken), most):
             visit(name, item)
-    return found
-
-
-def row_sets(path: str | os.PathLike[str], most: int | None = None) -> list[dict[str, Any]]:
-    """Return name, shape and dtype of the tables, arrays (rows, numbers), of an HDF5 file; none of a Zarr store."""
-    if is_zarr(path):
-        return []
-    with damage_named(path), open_file(full_path(path)) as file:
-        return [
-            {"name": name, "shape": [int(length) for length in item.shape], "dtype": str(item.dtype)}
-            for name, item in islice(walk(file, links=True), most)
-            if isinstance(item, h5py.Dataset) and item.ndim == 2 and item.dtype.kind in PIXEL_KINDS
-        ]
+    return found, tables
 
 
 def labels_name(path: str | os.PathLike[str], name: str) -> str:

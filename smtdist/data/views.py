@@ -194,24 +194,29 @@ class Kept(Derived):
     """
 
     source: Source
+    stamps: list[tuple[int, ...]] = field(default_factory=list)  # of its files before any was read
     pixels: npt.NDArray[Any] = field(init=False, repr=False)
     known: npt.NDArray[np.bool_] = field(init=False, repr=False)
+    _written: npt.NDArray[np.bool_] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "shape", self.source.shape)
         # the system gives memory as it is written to
         object.__setattr__(self, "pixels", np.empty(self.shape, self.dtype))
-        object.__setattr__(self, "known", np.zeros(self.n_samples, np.bool_))
+        for name in ("known", "_written"):
+            object.__setattr__(self, name, np.zeros(self.n_samples, np.bool_))
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the samples that have been read."""
-        return int(np.count_nonzero(self.known)) * self.sample_bytes
+        """Bytes of memory that samples were written to."""
+        return int(np.count_nonzero(self._written)) * self.sample_bytes
 
-    def forget(self) -> None:
-        """Let all samples be read anew, into the same memory."""
-        self.known[:] = False
+    def compare(self, stamps: list[tuple[int, ...]]) -> None:
+        """Let all samples be read anew, into the same memory, where their files have other stamps by now."""
+        if stamps != self.stamps:
+            self.stamps[:] = stamps
+            self.known[:] = False
 
     def leaf_bounds(self) -> list[int]:
         """Return those of the source."""
@@ -234,7 +239,7 @@ class Kept(Derived):
             out[:] = self.pixels[start:stop]
         else:
             self.pixels[start:stop] = inner.read(start, stop, out)
-            self.known[start:stop] = True
+            self.known[start:stop] = self._written[start:stop] = True
 
 
 def chunk_subset(source: Source, samples: int, seed: int) -> Source:

@@ -13,15 +13,12 @@ import stat
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-import h5py
-
 from smtdist.data import locking
-from smtdist.data.guarded import require_allowed, walk
+from smtdist.data.guarded import named_in, require_allowed
 from smtdist.data.locations import Files, Location, Parsed, beside, resolved, several
 from smtdist.errors import DataError, ModelError, OutputExistsError, option
 
@@ -370,16 +367,8 @@ def _files_of(data: Location) -> Iterator[str]:
             continue
         seen.add(os.path.realpath(here))
         named: set[str] = set()
-        with suppress(OSError, RuntimeError, ValueError, KeyError), h5py.File(here, "r") as file:
-            for _, stored in chain([("", file)], walk(file)):
-                if isinstance(stored, h5py.Group):
-                    links = (stored.get(name, getlink=True) for name in stored)
-                    named.update(link.filename for link in links if isinstance(link, h5py.ExternalLink))
-                elif isinstance(stored, h5py.Dataset):
-                    named.update(os.fsdecode(name) for name, *_ in stored.external or ())
-                    named.update(
-                        one.file_name for one in (stored.virtual_sources() if stored.is_virtual else ())
-                    )
+        with suppress(OSError, RuntimeError, ValueError, KeyError):
+            named = named_in(here)
         for name in sorted(named):
             for folder in (os.path.dirname(here), ""):  # HDF5 looks in both
                 part = os.path.join(folder, name)

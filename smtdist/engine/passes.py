@@ -290,10 +290,11 @@ class Engine:
         known = self.readings.of(source)
         whole = known.source() is source
         checks = known.checks if whole else None
-        if self._kept is not None and (
-            self._kept.source is not known.source() or identity.stamps(self._kept.source) != known.stamps
-        ):
+        stamps = identity.stamps(source)  # before anything is read
+        if self._kept is not None and self._kept.source is not known.source():
             self._kept = None
+        if self._kept is not None:
+            self._kept.compare(stamps)
         limits = self.limits(statistic, source)
         if limits.compile_seconds >= WORTH_TELLING:
             self.note(
@@ -339,7 +340,7 @@ class Engine:
             if not plan.kept_bytes:
                 self._kept = None
             elif self._kept is None:
-                self._kept = Kept(whole_of(source))
+                self._kept = Kept(whole_of(source), stamps)
             job = worker.Job(
                 statistic,
                 source if self._kept is None else self._kept.serving(source),
@@ -420,8 +421,6 @@ class Engine:
         if known.checks is None or len(known.checks) < len(whole.leaf_bounds()) - 1:
             raise unchanged.changed(source.name)
         known.stamps, again, folder = stamps, f"{name}-again", self.checkpoint
-        if self._kept is not None:
-            self._kept.forget()
         self.note(f"{name}: {source.name} was touched meanwhile, so it is read once more, to compare.")
         try:
             self._reduced(again, unchanged.Again(), whole, False, 0.0, 0, again)

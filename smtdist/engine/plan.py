@@ -358,11 +358,11 @@ def plan_pass(
 def keepable_bytes(source: Source) -> int:
     """Return the bytes of a source, or of what its samples are of, that a run may keep in memory: all or none.
 
-    Only files whose stamps tell that they are as they were are kept.
+    Only files whose stamps tell that all is as it was are kept.
     """
     whole = whole_of(source)
     size = whole.n_samples * whole.sample_bytes
-    return size if size <= KEPT_MOST and identity.stamps(whole) else 0
+    return size if size <= KEPT_MOST and identity.told_by_stamps(whole) else 0
 
 
 def _sums_held(

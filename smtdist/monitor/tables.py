@@ -22,6 +22,7 @@ from smtdist.data import retry
 from smtdist.engine.events import WORTH_TELLING
 from smtdist.engine.memory import readable
 from smtdist.errors import counted, visible
+from smtdist.kernels.device import gpu_available
 
 BETWEEN: Final = 2  # characters between two columns
 FRAME: Final = 2
@@ -269,6 +270,10 @@ def plan_remarks(plan: Mapping[str, Any], most: int) -> list[str]:
         f"Times from {calibration['seconds']:.1f} s of real kernels on some of the data {calibration['where']}"
         f"{''.join(guessed)}{by}."
     )
+    if solve and (machines["device_bytes"] is not None or gpu_available()):
+        lines.append(
+            "The solve is timed on processors; how long it takes on the driver's GPU is not forecast."
+        )
     if calibration["others"] >= MUCH:
         lines.append(
             f"Other work took {100 * calibration['others']:.0f} % of this machine's processors meanwhile; without it the fit "

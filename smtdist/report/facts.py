@@ -583,21 +583,24 @@ def _predictions_readable(facts: Facts) -> list[tuple[str, str]]:
 def _images(path: Path) -> Facts:
     meant = {} if is_zarr(path) else _groups_in(path)
     broken: dict[str, str] = {}
-    sets = look.image_sets(path, broken, MOST_OBJECTS)
+    sets, rows = look.sets_in(path, broken, MOST_OBJECTS)
     names = [*meant, *(name.removesuffix("/images") for name in sets)]
     told = {name: meant.get(name, False) for name in list(dict.fromkeys(names))[:MOST_GROUPS]}
     groups = [found for name in told if (found := _group(path, name, told[name])) is not None]
-    rows: list[Facts] = []
-    with contextlib.suppress(DataError):
-        rows = look.row_sets(path, MOST_OBJECTS)[:MOST_GROUPS]
     if not groups and not rows:
         why = hdf5.said_of_links(broken) or "give a file written by smtdist"
         raise ModelError(f"{path} holds neither a model nor images or rows that smtdist reads; {why}.")
-    return {"configuration": {}, "provenance": {}, "audit": [], "groups": groups, "tables": rows}
+    return {
+        "configuration": {},
+        "provenance": {},
+        "audit": [],
+        "groups": groups,
+        "tables": rows[:MOST_GROUPS],
+    }
 
 
 def _groups_in(path: Path) -> dict[str, bool]:
-    """Return the names at the top of an HDF5 file, and whether they are meant to be images, as what may not be read may be."""
+    """Return what at the top of an HDF5 file may be images, and whether it is meant to be, as what may not be read may be."""
     meant = {}
     with hdf5.open_file(str(path)) as file:
         for name in list(file)[:MOST_GROUPS]:
@@ -606,8 +609,10 @@ def _groups_in(path: Path) -> dict[str, bool]:
             except DataError:
                 meant[name] = True
                 continue
-            if isinstance(item, h5py.Group | h5py.Dataset):  # a link that leads nowhere is neither
-                meant[name] = isinstance(item, h5py.Group) and (look.is_encoded(item) or "images" in item)
+            if isinstance(item, h5py.Dataset):
+                meant[name] = False
+            elif isinstance(item, h5py.Group) and (look.is_encoded(item) or "images" in item):
+                meant[name] = True
     return meant
 
 

@@ -152,21 +152,22 @@ def solve_bytes(n_atoms: int, diagonal: bool, n_components: int | None = None) -
     """Return the peak bytes of `smallest_components`, with C and V (float64) themselves, for K atoms.
 
     In arrays of K x K float64: 2 + L/K for a diagonal V and 5 for a full one; 4 and 6 where more than a sixth of
-    the components are wanted (or their number is not given); 2 and 1 more in that case and for a full V
-    beyond K = 32,766, where the 32-bit workspace of the in-place solver ends. Row blocks of fixed height come
-    on top.
+    the components are wanted (or their number is not given), and between these for somewhat fewer, of which they may be a
+    sixth once dead atoms and the null space have left; 2 more with all eigenvectors, and for a full V, beyond 32,766
+    rows, where the 32-bit workspace of the in-place solver ends. Row blocks of fixed height come on top.
 
     >>> round(solve_bytes(16384, True, 400) / (16384**2 * 8), 1)
     2.1
     """
     wanted = n_atoms if n_components is None else min(n_components, n_atoms)
     square = n_atoms * n_atoms
-    many = lapack.finds_all(n_atoms, wanted)
-    beyond = n_atoms > lapack.INT32_WORKSPACE_ROWS
+    rows = lapack.most_rows(n_atoms, wanted)
+    more = 2 if rows > lapack.INT32_WORKSPACE_ROWS else 0
     if diagonal:
-        numbers = (6 if beyond else 4) * square if many else 2 * square + n_atoms * wanted
+        numbers = max(2 * square + n_atoms * wanted, square + (3 + more) * rows * rows)
     else:
-        numbers = max((8 if beyond else 6) * square if many else 0, (7 if beyond else 5) * square)
+        eigenvectors = 7 if n_atoms > lapack.INT32_WORKSPACE_ROWS else 5  # of V
+        numbers = max(eigenvectors * square, 3 * square + (3 + more) * rows * rows)
     return 8 * (numbers + 6 * ROW_BLOCK * n_atoms + 64 * n_atoms)
 
 

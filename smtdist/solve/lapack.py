@@ -18,6 +18,8 @@ _lapack: Any = scipy.linalg.lapack  # its functions have no stubs
 
 INT32_WORKSPACE_ROWS: Final = 32_766
 """The largest n whose 1 + 6 n + 2 n² work numbers LAPACK can still count in 32 bits."""
+FEWER: Final = 6
+"""Rows for each vector that is wanted, from which on chosen ones are found: see `finds_all`."""
 NEGATIVE: Final = 1e-6
 """V is a moment of codes: eigenvalues below minus this share of the largest are not rounding."""
 
@@ -41,7 +43,16 @@ def finds_all(rows: int, count: int) -> bool:
     >>> finds_all(2048, 300), finds_all(2048, 400)
     (False, True)
     """
-    return 6 * count > rows
+    return rows < FEWER * count
+
+
+def most_rows(rows: int, count: int) -> int:
+    """Return of how many rows at most all eigenvectors are found, where `count` are wanted of so many or fewer.
+
+    >>> most_rows(2048, 300), most_rows(2048, 400)
+    (1799, 2048)
+    """
+    return min(rows, FEWER * count - 1)
 
 
 def smallest_eigenvectors(matrix: Float64, count: int) -> Float64:

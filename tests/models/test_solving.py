@@ -226,6 +226,21 @@ def test_a_card_that_is_too_small_is_left_alone(fake_cupy, monkeypatch):
     assert (way(8192, 1664), way(20_000, 6000)) == ("device whole", "whole")
 
 
+@pytest.mark.parametrize("size", [24, 48, 80, 141])
+def test_what_cards_of_all_sizes_solve(fake_cupy, monkeypatch, size):
+    """In GB; the matrices of 65,536 atoms, and all eigenvectors of 24,000, do not fit the smallest."""
+    monkeypatch.setattr(fake_cupy.cuda.runtime, "memGetInfo", lambda: (size * 10**9,) * 2)
+    for atoms, components, on_card, here in (
+        (8192, 384, "device", ""),
+        (8192, 1664, "device whole", ""),
+        (24_000, 8000, "device whole", "whole"),
+        (65_536, 384, "device", "disk"),
+    ):
+        settings = Configuration(dictionary=atoms, n_components=components)
+        way = solve_way(atoms, settings, baseline=0, limit=2**35, tiled=atoms > 50_000 or None)
+        assert way.name == ((size == 24 and here) or on_card)
+
+
 def test_what_iterations_cannot_solve_needs_memory_for_all(monkeypatch):
     sums = sums_of("gq")
     with pytest.MonkeyPatch.context() as patch:

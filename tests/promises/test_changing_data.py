@@ -111,7 +111,7 @@ def test_a_single_pass_sums_one_state_of_the_data(path, tmp_path, checkpointed):
 
 def test_a_file_that_was_touched_and_is_the_same_is_read_again_and_taken(path, monkeypatch, kept):
     source, made = Hdf5Source.open(path, "images"), []
-    monkeypatch.setattr("smtdist.engine.passes.Kept", lambda whole: made.append(Kept(whole)) or made[-1])
+    monkeypatch.setattr("smtdist.engine.passes.Kept", lambda *given: made.append(Kept(*given)) or made[-1])
     engine, notes = Engine(SerialExecutor(1)), []
     engine.events.subscribe(lambda event: notes.append(event.get("text", "")))
 
@@ -123,6 +123,48 @@ def test_a_file_that_was_touched_and_is_the_same_is_read_again_and_taken(path, m
     assert engine.reduce("statistics", Touching(), source)[0].state["total"][0] == IMAGES.sum()
     assert any("is read once more, to compare" in note for note in notes)
     assert len(made) == (kept == "kept from pass to pass")  # as much memory as is planned, in both readings
+
+
+def test_a_touched_file_is_read_once_more_and_then_kept_again(path, kept):
+    source, engine = Hdf5Source.open(path, "images"), Engine(SerialExecutor(1))
+    with engine.opened():
+        read = [engine.reduce("first", Total(), source)[1]["read_bytes"]]
+        os.utime(path)
+        read += [engine.reduce(f"later-{n}", Total(), source)[1]["read_bytes"] for n in range(2)]
+        held = kept == "kept from pass to pass"
+        assert read == [IMAGES.nbytes, IMAGES.nbytes, 0 if held else IMAGES.nbytes]
+        alter(path, restore=False)
+        with pytest.raises(DataError, match="samples 512 to 767: the contents are not what"):
+            engine.reduce("last", Total(), source)
+
+
+def virtual(file, other):
+    layout = h5py.VirtualLayout(IMAGES.shape, np.uint8)
+    layout[:] = h5py.VirtualSource(other, "images", IMAGES.shape)
+    file.create_virtual_dataset("images", layout)
+
+
+def raw(file, other):
+    with h5py.File(other) as stored:
+        place = (other, stored["images"].id.get_offset(), IMAGES.nbytes)
+    file.create_dataset("images", IMAGES.shape, np.uint8, external=[place])
+
+
+def linked(file, other):
+    file["images"] = h5py.ExternalLink(other, "images")
+
+
+@pytest.mark.parametrize("write", [virtual, raw, linked])
+def test_later_passes_notice_changes_of_data_that_lie_in_another_file(path, tmp_path, write):
+    """Before, they were kept, and the stamp of the file that names the other stayed as it was."""
+    with h5py.File(tmp_path / "outer.h5", "w") as file:
+        write(file, str(path))
+    source, engine = Hdf5Source.open(tmp_path / "outer.h5", "images"), Engine(SerialExecutor(1))
+    with engine.opened():
+        engine.reduce("first", Total(), source)
+        alter(path, restore=False)
+        with pytest.raises(DataError, match="samples 512 to 767: the contents are not what"):
+            engine.reduce("last", Total(), source)
 
 
 def test_rounds_over_some_of_the_data_notice_too(path):

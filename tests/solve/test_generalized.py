@@ -153,13 +153,17 @@ def test_residuals_see_a_scatter_that_does_not_belong_to_the_moment() -> None:
 
 
 @pytest.mark.parametrize("diagonal", [True, False])
-@pytest.mark.parametrize("wanted", [20, 200])
-def test_the_stated_peak_holds(diagonal: bool, wanted: int) -> None:
+@pytest.mark.parametrize(("wanted", "dead"), [(20, 0), (65, 15), (80, 0), (200, 0)])
+@pytest.mark.parametrize("null", [False, True])
+def test_the_stated_peak_holds(diagonal: bool, null: bool, wanted: int, dead: int) -> None:
+    """Dead atoms and a null space leave fewer rows, of which as many components may be so many that all are found."""
     size = 400
     # rows enough that K x K arrays outweigh the row blocks
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(generalized, "ROW_BLOCK", 8)
-        scatter, full = well_posed(size)
+        scatter, full = near_singular(size) if null else well_posed(size)
+        for matrix in (scatter, full):
+            matrix[1 : 1 + dead] = matrix[:, 1 : 1 + dead] = 0
         moment = np.diagonal(full).copy() if diagonal else full
         wanted += 1
         smallest_components(*well_posed(20), 3)  # imports what is imported late
@@ -167,7 +171,7 @@ def test_the_stated_peak_holds(diagonal: bool, wanted: int) -> None:
             peak_of(lambda: smallest_components(scatter, moment, wanted)) + scatter.nbytes + moment.nbytes
         )
         stated = solve_bytes(size, diagonal, wanted)
-    assert 0.75 * stated < peak <= stated
+    assert 0.7 * stated < peak <= stated
 
 
 def near_singular(size: int) -> tuple[np.ndarray, np.ndarray]:
