@@ -7,6 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from smtdist import plot
+from smtdist.plot.figures import theme
+
+PREPARED = """\
 import numpy as np
 from sklearn.datasets import load_digits
 
@@ -16,13 +20,12 @@ from smtdist.data.array import ArraySource
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
 from smtdist.evaluate.run import Labelled
-from smtdist.plot.figures import theme
 from smtdist.report.looks import look_at_some, matching_windows
 
-PREPARED = """\
 digits = load_digits()
 images = np.clip(digits.images * 16, 0, 255).astype(np.uint8)
-model = smtdist.SMT(patch=4, dictionary=128, n_components=16, pool_size=2).fit(images[:1200]).model_
+smt = smtdist.SMT(patch_size=4, n_atoms=128, n_components=16, pool_size=2).fit(images[:1200])
+model = smt.model_
 known, asked = (
     Labelled(ArraySource(images[part]), digits.target[part]) for part in (slice(1200), slice(1200, 1500))
 )
@@ -48,18 +51,7 @@ PICTURES = {
 
 def names() -> dict[str, Any]:
     """Return what the examples of the gallery may use, prepared."""
-    found: dict[str, Any] = {
-        "np": np,
-        "smtdist": smtdist,
-        "plot": plot,
-        "load_digits": load_digits,
-        "ArraySource": ArraySource,
-        "Engine": Engine,
-        "Labelled": Labelled,
-        "SerialExecutor": SerialExecutor,
-        "look_at_some": look_at_some,
-        "matching_windows": matching_windows,
-    }
+    found: dict[str, Any] = {}
     exec(PREPARED, found)
     return found
 

@@ -66,7 +66,7 @@ def fetch_mnist(
 ) -> Path:
     """Download MNIST (12 MB), check it, and write it as images and labels of the groups train and test; return the file.
 
-    url : where the four files lie, such as a mirror, or a folder as file:///... Raises DataError where a file cannot be
+    url : where the four files lie, such as a mirror, or a folder as `file:///...` Raises DataError where a file cannot be
     fetched, or is not the one that it should be.
     """
     with _made(out, overwrite) as (folder, part):
@@ -82,7 +82,7 @@ def fetch_cifar10(
 ) -> Path:
     """Download CIFAR-10 (170 MB), check it, and write it as images and labels of the groups train and test; return the file.
 
-    url : where the archive lies, such as a mirror, or a folder as file:///... The pickles inside are read, never run.
+    url : where the archive lies, such as a mirror, or a folder as `file:///...` The pickles inside are read, never run.
     Raises DataError where the archive cannot be fetched, or is not the one that it should be.
     """
     with _made(out, overwrite) as (folder, part):

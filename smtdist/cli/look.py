@@ -12,7 +12,7 @@ from smtdist import configuration
 from smtdist.cli import options as opt
 from smtdist.cli.errors import WrongUsage, as_typed, in_shell, usage
 from smtdist.cli.session import engine_for, say_result
-from smtdist.data.writing import check_target
+from smtdist.data.writing import check_target, require_picture
 from smtdist.errors import counted, rendered, visible
 from smtdist.models import kinds, store
 from smtdist.monitor import tables
@@ -228,6 +228,8 @@ def filters(
     from smtdist.models import loading
     from smtdist.plot.sheets import save_filters
 
+    with usage():
+        require_picture(out, ".png", ".jpg", ".jpeg", ".pdf")
     check_target(out, overwrite, inputs=(model,))
     found: Any = loading.load_images(model, statistics=False)
     loading.require_one(found, model)

@@ -62,8 +62,9 @@ def read_command(checkpoint: Path) -> tuple[str, dict[str, Any], Path]:
 
     path = checkpoint / NAME
     if not path.is_file():
+        why = f"it has no {NAME}" if checkpoint.is_dir() else "there is no such folder"
         raise CheckpointError(
-            f"{checkpoint} is not a checkpoint of a command: it has no {NAME}; give the folder that was given as --checkpoint. "
+            f"{checkpoint} is not a checkpoint of a command: {why}; give the folder that was given as --checkpoint. "
             f"To continue a run of a Python program, or one that was ended as it began, start it again."
         )
     folders.require_own(checkpoint)

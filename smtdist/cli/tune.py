@@ -9,18 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from smtdist.cli import options as opt
-from smtdist.cli.errors import WrongUsage, in_shell, usage
+from smtdist.cli.errors import in_shell, usage
 from smtdist.cli.session import engine_for, say_result
-from smtdist.data.writing import check_target, whole_file
+from smtdist.data.writing import check_target, require_picture, whole_file
 from smtdist.errors import counted, rendered, set_to
 from smtdist.evaluate import judging, tuning
 from smtdist.evaluate.run import Labelled
 from smtdist.models.image_jobs import read_atoms
 from smtdist.models.tuning import grid as grids
 from smtdist.monitor import tables
-
-FORMATS = (".png", ".svg", ".pdf")
-"""Of the picture."""
 
 
 def tune(
@@ -47,10 +44,10 @@ def tune(
     started = time.perf_counter()
     with usage():
         judging.refuse_idle(metric, n_neighbors=n_neighbors)
+        if plot is not None:
+            require_picture(plot, ".png", ".svg", ".pdf")
     for target in filter(None, (out, plot)):
         check_target(target, overwrite, inputs=(atoms,), data=data)
-    if plot is not None and plot.suffix.lower() not in FORMATS:
-        raise WrongUsage(f"{plot} is not a picture name; let it end in {', '.join(FORMATS)}.")
     with usage():
         given = None if atoms is None else read_atoms(atoms)
         trials = tuning.Trials.asked(settings, grid or [], preset, given)

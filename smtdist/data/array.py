@@ -263,14 +263,14 @@ def _of_table(table: Any, name: str) -> Any:
         return list(table)
     if not hasattr(table, "to_dask_array"):
         return numbers_of(table, name)
-    _, wide = _number_types(table, name)
+    _, wide = number_types(table, name)
     extended = {column: wide for column, kind in table.dtypes.items() if not isinstance(kind, np.dtype)}
     return (table.astype(extended) if extended else table).to_dask_array(lengths=True)
 
 
 def numbers_of(table: Any, name: str) -> npt.NDArray[Any]:
     """Return a table of pandas as an array, also one of nullable or Arrow types; DataError for what is no number, or missing."""
-    kinds, wide = _number_types(table, name)
+    kinds, wide = number_types(table, name)
     for place, (column, kind) in enumerate(kinds):
         if not isinstance(kind, np.dtype) and (missing := table.iloc[:, place].isna().to_numpy()).any():
             raise DataError(
@@ -281,7 +281,7 @@ def numbers_of(table: Any, name: str) -> npt.NDArray[Any]:
     return np.asarray(found if found.dtype.kind in "biuf" else table.to_numpy(dtype=wide))
 
 
-def _number_types(table: Any, name: str) -> tuple[list[tuple[str, Any]], np.dtype[Any]]:
+def number_types(table: Any, name: str) -> tuple[list[tuple[str, Any]], np.dtype[Any]]:
     """Return the columns of a table with their types, and the type of NumPy that holds all their numbers."""
     kinds = [(str(column), kind) for column, kind in table.dtypes.items()]
     for column, kind in kinds:

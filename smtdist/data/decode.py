@@ -301,7 +301,7 @@ def encode_png(image: npt.NDArray[np.uint8]) -> bytes:
 
 def one_size(side: int) -> str:
     """Return what to do about images of several sizes."""
-    return f"make all {side} x {side} with {set_to('resize', side)}, which cuts what is not square"
+    return f"make all {side} x {side}: a fit with {set_to('resize', side)} does so, and cuts what is not square"
 
 
 def resized_shape(height: int, width: int, resize: int | None, crop: int | None) -> tuple[int, int]:

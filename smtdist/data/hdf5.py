@@ -289,7 +289,7 @@ def find_dataset(file: Any, path: str, dataset: str) -> Any:
         near = list(dict.fromkeys([*above, *close, *same_leaf, *names]))[:LISTED_NAMES]
         nothing = broken_links(file) or "it holds no dataset at all"
         hint = f"use one of {', '.join(near)}" if near else nothing
-        if any(str(name).endswith("_schema") for name in file.attrs):
+        if any(str(name).endswith("_schema") for name in {*file.attrs} - {IMPORTED}):
             hint = "it holds results of smtdist, not data; smtdist info says which"
         elif dataset.strip("/").rpartition("/")[2] == "labels":
             hint = "write the labels of the images there, a whole number for each"
@@ -406,24 +406,41 @@ def _why_unopened(path: str, error: OSError) -> str:
             if start.startswith(mark) and not path.lower().endswith(".npz"):
                 return f"{path} is not an HDF5 file but {kind}."
         return (
-            text_table(path) or f"{path} is not an HDF5 file; bring its data into one with smtdist import."
+            table_elsewhere(path, *TEXTS)
+            or f"{path} is not an HDF5 file; bring its data into one with smtdist import."
         )
     return f"{path} cannot be opened as HDF5 ({reason}); check its permissions and that the copy is whole."
 
 
-def text_table(path: str) -> str:
-    """Say how a table that is text becomes one that is read; "" for a file whose name does not end as that of one."""
+TEXTS: Final = (".csv", ".tsv")
+"""How the names of tables end that are text."""
+_READ_BY: Final = {
+    ".csv": "read_csv({!r})",
+    ".tsv": "read_csv({!r}, sep='\\t')",
+    ".parquet": "read_parquet({!r})",
+}
+"""What of pandas reads a table, by the end of its name."""
+
+
+def table_elsewhere(path: str, *kinds: str) -> str:
+    """Say how a table of one of these kinds, ends of names, becomes one that is read; "" for other files.
+
+    >>> table_elsewhere("x/a.csv", ".csv")
+    "x/a.csv is a table, of which rows of numbers are read from a .npy file; write it, in Python with \
+numpy.save('x/a.npy', pandas.read_csv('x/a.csv').select_dtypes('number')), and fit a model of points with it."
+    """
     root, ending = os.path.splitext(path)
-    if ending.lower() not in (".csv", ".tsv"):
+    if ending.lower() not in kinds:
         return ""
-    comma = "," if ending.lower() == ".csv" else "\t"
-    made = f"numpy.save({f'{root}.npy'!r}, numpy.loadtxt({path!r}, delimiter={comma!r}, skiprows=1))"
+    made = f"numpy.save({f'{root}.npy'!r}, pandas.{_READ_BY[ending.lower()].format(path)}.select_dtypes('number'))"
     return (
-        f"{path} is a table as text; write its numbers to a .npy file, in Python with {made} if its first line has names, and "
-        f"give that one."
+        f"{path} is a table, of which rows of numbers are read from a .npy file; write it, in Python with {made}, and fit a "
+        f"model of points with it."
     )
 
 
+IMPORTED: Final = "smtdist_data_schema"
+"""An attribute of files of images that smtdist wrote: data, not results."""
 _SPLIT: Final = {b"NCSAfami": "family", b"NCSAmult": "split"}
 _NOT_IMPORTED: Final = {
     b"PK": "a zip archive; unpack it",

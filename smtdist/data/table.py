@@ -16,7 +16,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from smtdist import errors
-from smtdist.data.array import ArraySamples, in_memory, numbers_of
+from smtdist.data.array import ArraySamples, in_memory, number_types, numbers_of
 from smtdist.data.conventions import require_plain_numbers
 from smtdist.data.fingerprint import sample_digests
 from smtdist.data.hdf5 import (
@@ -154,8 +154,11 @@ def as_table(rows: Any, *, aligned: int | None = None) -> Source:
 def plain_rows(rows: Any) -> Any:
     """Return what the checks of scikit-learn take: lists, tables and sparse matrices as they are, else an array of NumPy.
 
-    Raises DataError for what NumPy makes no array of, and for masked numbers, whose mask these checks drop.
+    Raises DataError for what NumPy makes no array of, for columns of text, and for masked numbers, whose mask these checks
+    drop.
     """
+    if hasattr(rows, "iloc") and getattr(rows, "ndim", 1) == 2:
+        number_types(rows, "X")
     if isinstance(rows, list | tuple) or hasattr(rows, "columns") or scipy.sparse.issparse(rows):
         return rows
     return in_memory(rows, "array")

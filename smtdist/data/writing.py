@@ -20,7 +20,7 @@ from typing import Any, Final
 from smtdist.data import locking
 from smtdist.data.guarded import named_in, require_allowed
 from smtdist.data.locations import Files, Location, Parsed, beside, resolved, several
-from smtdist.errors import DataError, ModelError, OutputExistsError, option
+from smtdist.errors import ConfigurationError, DataError, ModelError, OutputExistsError, option
 
 MOST_LINKS: Final = 40
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -307,6 +307,12 @@ def check_target(
         raise ModelError(f"{named} is a folder; name a file.")
     if not overwrite:
         raise exists_already(named)
+
+
+def require_picture(path: Path, *endings: str) -> None:
+    """Refuse a name that does not end as one of a picture, which tells its format."""
+    if path.suffix.lower() not in endings:
+        raise ConfigurationError(f"{path} is not a picture name; let it end in {', '.join(endings)}.")
 
 
 def exists_already(path: Path) -> OutputExistsError:

@@ -154,7 +154,7 @@ def job(request: Request) -> Job:
     source = as_table((path, "z"))
 
     def fit(engine: Engine) -> tuple[Head, list[Record]]:
-        with _recorded(head, engine, *size) as (records, needed):
+        with _recorded(head, engine, size, len(labels)) as (records, needed):
             if exact:
                 head.checkpoint = engine.checkpoint and engine.checkpoint / "kernel"
                 with (
@@ -183,20 +183,20 @@ def update_job(head: Any, change: Change) -> Job:
         raise ConfigurationError(
             "A head takes the rows of one file of representations; leave out what else is given."
         )
-    source = as_table((path, "z"))
     if not hasattr(head, "partial_fit"):
         raise DataError(
             "The head is an exact kernel, to which no rows can be added; fit it again, with landmarks if rows will change."
         )
     with opened(path) as more:
         labels = more.labels
+    source = as_table((path, "z"))
     head.known(source)  # refused before a row is read
     size = (head.n_rows, head.n_features_in_), len(head.classes_), "use a machine with more memory"
     require_memory(head, *size)
     given = {"the head": head.fingerprint}
 
     def changed(engine: Engine) -> tuple[Head, list[Record]]:
-        with _recorded(head, engine, *size) as (records, _):
+        with _recorded(head, engine, size, len(labels)) as (records, _):
             if change.withdraw:
                 head.withdraw(source, labels, engine=engine)
             else:
@@ -271,10 +271,10 @@ def evaluation(asking: Asking) -> Evaluation:
 
 @contextmanager
 def _recorded(
-    head: Head, engine: Engine, shape: tuple[int, int], n_classes: int, remedy: str
+    head: Head, engine: Engine, size: tuple[tuple[int, int], int, str], rows: int
 ) -> Iterator[tuple[list[Record], int]]:
-    """Yield the record of what is done, and the memory that it may take: all that is needed is loaded now."""
-    needed, sentence = require_memory(head, shape, n_classes, remedy)
+    """Yield the record of reading so many rows, and the memory that it may take: all that is needed is loaded now."""
+    needed, sentence = require_memory(head, *size)
     engine.note(sentence)
     peaks, stated, started, records = [0], [needed], time.perf_counter(), list[Record]()
 
@@ -287,8 +287,8 @@ def _recorded(
     records.append(
         {
             "name": "head",
-            "n_samples": shape[0],
-            "n_positions": shape[0],
+            "n_samples": rows,
+            "n_positions": rows,
             "unit": "rows",
             "seconds": time.perf_counter() - started,
             "read_bytes": 0,

@@ -83,7 +83,9 @@ def sites(active: Array, constant: Array, constant_patch: str, zero_code: str) -
         return None
     if constant_patch == zero_code:
         return array_module(active).ones(len(active), dtype=bool)
-    return (active > 0) | (constant if constant_patch == "keep" else ~constant)
+    return (
+        (active > 0) | constant if constant_patch == "keep" else active >= constant
+    )  # none is enough for one that varies
 
 
 def nearest_atoms(

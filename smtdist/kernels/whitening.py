@@ -113,11 +113,21 @@ def image_whitenings(centred: Array, images: int, ridge: float, order: Array | N
     xp, pixels = array_module(centred), len(centred)
     patches = centred.reshape(pixels, images, -1).transpose(1, 0, 2)
     count, own = patches.shape[2], unchanged_order(pixels) if order is None else order
-    parts = (patches[:, :, start:stop] for start, stop in even_ranges(count, MOMENT_SLICE))
-    moments = sum(xp.matmul(part, part.transpose(0, 2, 1)).astype(xp.int64) for part in parts)
+    slices = even_ranges(count, MOMENT_SLICE)
+    products = (
+        xp.matmul(part, part.transpose(0, 2, 1))
+        for part in (patches[:, :, start:stop] for start, stop in slices)
+    )
     if not is_host(centred):
-        found: Array = gpu.image_roots(moments, count, ridge, NEARLY_ONE, own, whitening_bits(pixels))
+        if len(slices) == 1:
+            whole = next(products)[None]
+        else:  # sums may pass 2^53: in halves, each of which float64 has
+            total = sum(product.astype(xp.int64) for product in products)
+            low = total & (2**32 - 1)
+            whole = xp.stack([total - low, low]).astype(xp.float64)
+        found: Array = gpu.image_roots(whole, count, ridge, NEARLY_ONE, own, whitening_bits(pixels))
         return found
+    moments = sum(product.astype(np.int64) for product in products)
     roots = np.empty((images, pixels, pixels))
 
     def work(first: int, last: int) -> None:

@@ -51,7 +51,7 @@ class PatchTransform(Transform, ImageTransform):
         if other.geometry != self.geometry:
             raise ModelError(
                 f"{name} has images and patches of {tuple(other.geometry)} (height, width, channels, patch), the first "
-                f"model of {tuple(self.geometry)}; they must be the same."
+                f"model of {tuple(self.geometry)}; fit one of them anew, with the sizes of the other."
             )
 
     def components(self, n_components: int | None = None, drop: int | None = None) -> NDArray[np.float32]:

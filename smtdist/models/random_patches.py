@@ -82,12 +82,7 @@ def draw(
                 raise unchanged.changed(f"{source.name}, sample {numbers[differ[0]]}")
         return {"sketch": partial.state}
 
-    sketch = sketch_of(whitener, settings)
-    found = drawn(source, {"sketch": sketch}, engine, reduce)["sketch"]
-    # what the patches were drawn from, of which few were looked at
-    n_samples = int(np.count_nonzero(samples))
-    about = {"n_samples": n_samples, "n_positions": n_samples * sketch.n_hashes}
-    return found, [records[0] | about, *(one | dict.fromkeys(about, 0) for one in records[1:])]
+    return drawn(source, {"sketch": sketch_of(whitener, settings)}, engine, reduce)["sketch"], records
 
 
 def drawn(

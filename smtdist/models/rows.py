@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from smtdist import errors
 from smtdist.data.fingerprint import array_hash
-from smtdist.data.hdf5 import text_table
+from smtdist.data.hdf5 import TEXTS, table_elsewhere
 from smtdist.data.opening import copied_labels, table_labels_name
 from smtdist.data.source import Source
 from smtdist.data.table import as_table
@@ -85,7 +85,8 @@ class RowModel(ABC):
         """Refuse a model, called `name`, of samples of another size."""
         if other.n_inputs != self.n_inputs:
             raise ModelError(
-                f"{name} has samples of {other.n_inputs} numbers, the first model of {self.n_inputs}; they must be the same."
+                f"{name} has samples of {other.n_inputs} numbers, the first model of {self.n_inputs}; fit one of them anew, with "
+                f"the columns of the other."
             )
 
 
@@ -95,7 +96,7 @@ def table_of(data: Sequence[str], dataset: str | None) -> Source:
         raise ConfigurationError(
             f"A table is one file, but {len(data)} are given; add one file after the other."
         )
-    if said := text_table(data[0]):
+    if said := table_elsewhere(data[0], *TEXTS, ".parquet"):
         raise DataError(said)
     if (dataset is None) != data[0].endswith(".npy"):
         raise ConfigurationError(

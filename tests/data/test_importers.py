@@ -340,7 +340,7 @@ def test_arrays_as_png_and_several_files(tmp_path):
         ("a.tar.xz", lzma.compress(bytes(9)), "compressed in a way that is not read; decompress it"),
         ("a.tar.bz2", bz2.compress(bytes(9)), "compressed in a way that is not read; decompress it"),
         ("a.npy", b"\x93NUMPY\2\0\xf6\xff\xff\x7f", "header says that it has more than 64 KiB"),
-        ("a.csv", b"a,b", "is a table as text; write its numbers to a .npy file"),
+        ("a.csv", b"a,b", "is a table, of which rows of numbers are read from a .npy file"),
         (
             "a.npy",
             b"\x93NUMPY\x01\0\x80\0"

@@ -90,10 +90,9 @@ def test_the_card_is_named(fake_cupy):
 
 
 @pytest.mark.parametrize(
-    ("mean", "whitened_by", "most"),
-    [("level", "data", 40), ("context", "data", 40), ("level", "image", 50)],
+    ("mean", "whitened_by"), [("level", "data"), ("context", "data"), ("level", "image")]
 )
-def test_a_batch_asks_little_of_a_device(fake_cupy, mean, whitened_by, most):
+def test_a_batch_asks_little_of_a_device(fake_cupy, mean, whitened_by):
     """Two views of a batch: few operations are started, and the host waits twice, for how many patches are kept."""
     settings = preset("cifar10-gq").replace(whitening_covariance=whitened_by)
     geometry = Geometry(18, 18, 3, 6)
@@ -112,7 +111,7 @@ def test_a_batch_asks_little_of_a_device(fake_cupy, mean, whitened_by, most):
     with counted() as (started, waited):
         sums.update(state, images, 4)
     assert started["add_bytes_64"] == 4, "counts of 169 patches have two digits"
-    assert started.total() <= most
+    assert started.total() <= 40
     assert waited.total() == 2
 
 

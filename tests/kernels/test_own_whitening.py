@@ -105,6 +105,16 @@ def test_a_device_has_the_bits_of_the_cpu(fake_cupy, mean, mirror):
             np.testing.assert_array_equal(to_host(one), other)
 
 
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("patches", [50, 130])
+def test_second_moments_are_exact_on_a_device(fake_cupy, monkeypatch, patches):
+    """The largest pixels, in one product or in several, whose sums arrive in halves."""
+    monkeypatch.setattr("smtdist.kernels.whitening.MOMENT_SLICE", 64)
+    centred = np.random.default_rng(0).choice([-65536.0, 65535.0, 1.0], (6, 2 * patches))
+    found = image_whitenings(fake_cupy.asarray(centred), 2, 1e6, None)
+    np.testing.assert_array_equal(to_host(found), image_whitenings(centred, 2, 1e6, None))
+
+
 def test_an_image_without_contrast_is_left_as_it_is():
     found = image_whitenings(np.zeros((4, 6)), 2, 5.0, None)
     np.testing.assert_array_equal(found, found[0, 0, 0] * np.array([np.eye(4)] * 2))

@@ -17,7 +17,7 @@ from typing import Any, Final
 import h5py
 
 from smtdist.data.decode import endings
-from smtdist.data.hdf5 import text_table
+from smtdist.data.hdf5 import TEXTS, table_elsewhere
 from smtdist.data.importers import run
 from smtdist.data.importers.cifar import PIXELS, batches_in, cifar_listing
 from smtdist.data.importers.folder import FolderListing, listed_sets, lone_set, name_beside
@@ -100,7 +100,7 @@ def kind_of(path: Path) -> str:
             f"{path} is compressed in a way that is not read; decompress it, or compress it with gzip."
         )
     raise DataError(
-        text_table(str(path))
+        table_elsewhere(str(path), *TEXTS)
         or f"{path} is none of what is imported, which is a folder of images, .npy and .npz, IDX, CIFAR batches, tar and "
         f"Parquet; convert it, or give its kind with {option('kind')} {'|'.join(KINDS)} if it is one of these."
     )

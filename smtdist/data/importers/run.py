@@ -21,6 +21,7 @@ import h5py
 import numpy as np
 
 from smtdist import errors
+from smtdist.data.hdf5 import IMPORTED
 from smtdist.data.importers.items import BATCH_BYTES, BATCH_ITEMS, ImportOptions, Listing
 from smtdist.data.importers.journal import JournalledFile, journal_of
 from smtdist.data.importers.prepare import ColourFound, Prepared, Recipe, image_of, in_order
@@ -149,7 +150,7 @@ class GroupWriter:
     def finish(self, classes: list[str] | None) -> int:
         """Write the attributes and return the number of classes."""
         progress, group = self.progress, self._group
-        group.file.attrs["smtdist_data_schema"] = SCHEMA
+        group.file.attrs[IMPORTED] = SCHEMA
         if not self._plain:
             group.attrs["channels"] = progress.channels
             group.attrs["max_pixels"] = progress.max_pixels

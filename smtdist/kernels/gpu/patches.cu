@@ -102,25 +102,26 @@ extern "C" __global__ void centre(
 // grid[j, i] = rint(scale y / ‖y‖) of patch i, zero where it is constant: Σ m² < floor_sum, or y = 0. Squares are added in the
 // order of the pixels, and no product is fused with a sum (an option of the compiler), so that the bits are those of the CPU.
 //
-// centred: m, (pixels, patches). whitened: y, alike.
+// centred: m, (pixels, patches). whitened: y, (patches / each, pixels, each): a product for so many patches each.
 extern "C" __global__ void unit_vectors(
-    const double *centred, const double *whitened, double floor_sum, double scale, int64 pixels, int64 patches, float *grid,
-    bool *constant)
+    const double *centred, const double *whitened, double floor_sum, double scale, int64 pixels, int64 patches, int64 each,
+    float *grid, bool *constant)
 {
     for (int64 first = warp_number() * WARP; first < patches; first += warp_count() * WARP) {
         const int64 patch = first + lane_number();
         if (patch >= patches)
             continue;
+        const double *own = centred + patch, *y = whitened + patch / each * pixels * each + patch % each;
         double contrast = 0, squares = 0;
-        for (int64 at = patch; at < pixels * patches; at += patches) {
-            contrast += centred[at] * centred[at];
-            squares += whitened[at] * whitened[at];
+        for (int64 pixel = 0; pixel < pixels; pixel++) {
+            contrast += own[pixel * patches] * own[pixel * patches];
+            squares += y[pixel * each] * y[pixel * each];
         }
         const bool flat = contrast < floor_sum || squares == 0;
         const double norm = flat ? 1 : sqrt(squares);
         constant[patch] = flat;
-        for (int64 at = patch; at < pixels * patches; at += patches)
-            grid[at] = flat ? 0 : (float)(rint(scale * (whitened[at] / norm)) + 0.0);  // no negative zeros
+        for (int64 pixel = 0; pixel < pixels; pixel++)  // no negative zeros
+            grid[pixel * patches + patch] = flat ? 0 : (float)(rint(scale * (y[pixel * each] / norm)) + 0.0);
     }
 }
 
@@ -151,24 +152,34 @@ __device__ inline void multiply_ordered(const double *left, const double *right,
     __syncthreads();
 }
 
+// The number at a place of the second moments (parts, images, size, size): whole numbers, of which the sum may pass 2^53.
+__device__ inline int64 summed(const double *moments, int64 parts, int64 numbers, int64 at)
+{
+    int64 total = 0;
+    for (int64 part = 0; part < parts; part++)
+        total += (int64)moments[part * numbers + at];
+    return total;
+}
+
 // roots[b] = (ridge I + moment / patches)^(-1/2) times a power of two, in whole numbers of at most 2^bits, of image b: see
 // `inverse_root` and `integer_whitening`, whose numbers these are. A block takes an image; `room` has five matrices for each.
 // order : where each pixel of a patch lies in the patch of the canonical view.
 extern "C" __global__ void image_roots(
-    const int64 *moments, int64 patches, double ridge, double nearly_one, const int64 *order, int64 size, int bits, double *room,
-    double *roots)
+    const double *moments, int64 parts, int64 patches, double ridge, double nearly_one, const int64 *order, int64 size, int bits,
+    double *room, double *roots)
 {
     __shared__ double largest[WARP];
-    const int64 *moment = moments + blockIdx.x * size * size;
-    double *root = roots + blockIdx.x * size * size, *y = room + blockIdx.x * 5 * size * size;
+    const int64 first = blockIdx.x * size * size, numbers = gridDim.x * size * size;
+    double *root = roots + first, *y = room + 5 * first;
     double *z = y + size * size, *step = z + size * size, *next_y = step + size * size, *next_z = next_y + size * size;
     int64 trace = 0;
     for (int64 at = 0; at < size; at++)
-        trace += moment[at * size + at];
+        trace += summed(moments, parts, numbers, first + at * size + at);
     const double scale = (double)trace / (double)patches + (double)size * ridge;
     for (int64 at = threadIdx.x; at < size * size; at += blockDim.x) {
         const int64 row = at / size, column = at % size;
-        const double own = (double)moment[order[row] * size + order[column]] / (double)patches;
+        const int64 moment = summed(moments, parts, numbers, first + order[row] * size + order[column]);
+        const double own = (double)moment / (double)patches;
         y[at] = (row == column ? own + ridge : own) / scale;
         z[at] = row == column;
     }
