@@ -198,7 +198,7 @@ def test_images_of_different_sizes_need_resize(tmp_path):
     source = source_of(with_another(tmp_path, pillow_bytes(np.zeros((48, 64), np.uint8)), 32), "train")
     with pytest.raises(
         DataError,
-        match="sample 50: the image is 64 x 48, the first is 32 x 32; make all 32 x 32 with resize=32",
+        match="sample 50: the image is 64 x 48, the first is 32 x 32; make all 32 x 32: a fit with resize=32",
     ):
         read_all(source)
     (tmp_path / "a.h5").unlink()

@@ -233,7 +233,7 @@ def test_mixed_layouts_shapes_and_settings_are_refused(tmp_path, folders):
     with pytest.raises(DataError, match=r"d\.h5.*float32 images"):
         open_source([plain, write_plain(tmp_path / "d.h5", images.astype("float32"))], "train")
     write_encoded(tmp_path / "e.h5", [pillow_bytes(np.zeros((6, 4), np.uint8))])
-    with pytest.raises(DataError, match=r"e\.h5.*make all 4 x 4 with resize=4"):
+    with pytest.raises(DataError, match=r"e\.h5.*make all 4 x 4: a fit with resize=4"):
         open_source([tmp_path / "b.h5", tmp_path / "e.h5"], "train")
     with pytest.raises(ConfigurationError, match="resize is for encoded"):
         open_source(folders / "plain", "train", Configuration(resize=4))

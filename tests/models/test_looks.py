@@ -148,12 +148,13 @@ def test_where_distinct_patches_are_too_few_all_samples_are_read_in_the_end():
     assert read[-1] == source.n_samples
 
 
-def test_a_fit_reads_few_samples_and_counts_what_atoms_were_drawn_from(sources, monkeypatch):
+def test_a_fit_reads_few_samples_and_counts_them(sources, monkeypatch):
     monkeypatch.setattr("smtdist.data.encoded.PASSED_BYTES", 0)
     _, records = fit(sources["encoded"], SETTINGS, Engine(SerialExecutor(1)))
     whole, drawn, _, _ = records
     assert drawn["read_bytes"] < 0.5 * whole["read_bytes"]
-    assert (drawn["n_samples"], drawn["n_positions"]) == (1100, 1100 * 2 * 42)
+    assert 0 < drawn["n_samples"] < 0.5 * 1100
+    assert drawn["n_positions"] == drawn["n_samples"] * 2 * 42
     machines, shared = Place(0, 1).machines()
     step = Planner(sources["encoded"], SETTINGS, machines, shared=shared).steps()[1]
     assert 0 < step.source.n_samples < 0.2 * 1100
