@@ -64,7 +64,7 @@ MISTAKES = {
 def folder(tmp_path_factory):
     at = tmp_path_factory.mktemp("codes")
     make_data(at / "data")
-    for name in ("smt-gq", "sparse", "coded-l1", "words", "points", "video"):
+    for name in ("smt-gq", "sparse", "coded-l1", "words", "points", "video", "head-landmarks"):
         shutil.copy(MODELS / f"{name}.h5", at)
     return at
 
@@ -198,6 +198,22 @@ def test_a_command_line_that_cannot_be_read_is_one_sentence(name, folder):
             2,
         ),
         ("info data", "data is a folder; give one file", 1),
+        (
+            "filters smt-gq.h5 --out atoms.xyz",
+            "atoms.xyz is not a picture name; let it end in .png, .jpg",
+            2,
+        ),
+        ("resume nosuch", "nosuch is not a checkpoint of a command: there is no such folder; give", 1),
+        (
+            "update head-landmarks.h5 data/images.h5",
+            "is not a file of representations; give one written",
+            1,
+        ),
+        (
+            "fit a.parquet --model points --out OUT",
+            "pandas.read_parquet('a.parquet').select_dtypes('number'))",
+            1,
+        ),
         ("info 'two  words.h5'", "There is no file two  words.h5;", 1),
     ],
 )

@@ -5,6 +5,7 @@ import inspect
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from every_kind import ESTIMATORS
 from sklearn.base import clone
@@ -84,3 +85,12 @@ def test_a_wrong_value_is_named_in_a_fit(kind):
     first = next(iter(kind.SETTINGS.declared().keys() & kind.PARAMETERS.keys() - {"kernel"}))
     with pytest.raises(ConfigurationError, match=f"^{first} is .*; it must be "):
         _ = kind(**{first: object()}).configuration
+
+
+@EACH
+def test_a_column_of_text_is_named(kind):
+    table = pd.DataFrame({"length": np.arange(40.0), "kind": ["oak", "elm"] * 20})
+    with pytest.raises(
+        DataError, match="column 'kind' of the table holds str, not numbers|no file|does not exist"
+    ):
+        kind().fit(table, np.arange(40) % 2)

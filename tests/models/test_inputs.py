@@ -272,7 +272,7 @@ def test_a_dask_array_is_read_in_parts_that_the_plan_counts():
         (
             [Image.new("L", (9, 9)), Image.new("L", (9, 8))],
             {},
-            "image 1 is 9 x 8, the first is 9 x 9; make all 8 x 8 with resize=8",
+            "image 1 is 9 x 8, the first is 9 x 9; make all 8 x 8: a fit with resize=8",
         ),
         (
             [Image.new("L", (9, 9)), animated()],
