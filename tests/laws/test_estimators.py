@@ -91,6 +91,6 @@ def test_a_wrong_value_is_named_in_a_fit(kind):
 def test_a_column_of_text_is_named(kind):
     table = pd.DataFrame({"length": np.arange(40.0), "kind": ["oak", "elm"] * 20})
     with pytest.raises(
-        DataError, match="column 'kind' of the table holds str, not numbers|no file|does not exist"
+        DataError, match=r"column 'kind' of the table holds str, not numbers|no file|does not exist"
     ):
         kind().fit(table, np.arange(40) % 2)
