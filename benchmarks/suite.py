@@ -142,18 +142,6 @@ def decode_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
     return [{**made, "ours_peak_bytes": peak_bytes(), "asked": "a small share of the pass it feeds"}]
 
 
-def quality_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Rows of `quality.mnist_vq run`."""
-    settings = found["configuration"]
-    made = row(
-        f"MNIST: fit, transform, k-NN; f_vq, K = {settings['dictionary']:,}",
-        found["seconds"],
-        top1=found["top1"],
-        fit_seconds=found["fit_seconds"],
-    )
-    return [{**made, "ours_peak_bytes": max(record["peak_bytes"] for record in found["passes"])}]
-
-
 def solve_rows(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of `solve.eigen`."""
     rows = []
@@ -275,17 +263,12 @@ BENCHES: Final = (
         gpu=True,
     ),
     Bench(
-        "mnist-vq",
+        "fit",
         "end to end",
-        "benchmarks.end_to_end.mnist_vq",
-        ("run", "--train", "10000", "--test", "2000"),
-        (
-            *("--set", "dictionary_rounds=1", "run"),
-            *("--train", "300", "--test", "60", "--dictionary", "64"),
-        ),
-        MNIST,
-        rows=quality_rows,
-        needs_file=True,
+        "benchmarks.end_to_end.fit",
+        ("--images", "5000", "--atoms", "2048"),
+        ("--images", "30", "--atoms", "64", "--components", "4"),
+        CIFAR,
         repeats=False,
     ),
     Bench(

@@ -179,18 +179,18 @@ def torch_end_to_end(data: str | None, images: int, atoms: int, threads: int) ->
 
 def our_end_to_end(data: str | None, images: int, atoms: int, threads: int) -> Work:
     """Prepare a fit and a transform with this project."""
-    from benchmarks.end_to_end.mnist_vq import represent
     from smtdist.data.array import as_source
     from smtdist.engine.executor import SerialExecutor
     from smtdist.engine.passes import Engine
     from smtdist.models.fit import fit
+    from smtdist.models.transform import represented
 
     batch, settings = read_images(data, images), SETTINGS.replace(dictionary=atoms)
 
     def work() -> None:
         engine = Engine(SerialExecutor(threads))
         model, _ = fit(as_source(batch), settings, engine)
-        represent(model, batch, engine, settings.drop_components)
+        represented(model, as_source(batch), engine)
 
     return work
 

@@ -7,8 +7,8 @@ import pytest
 from arrays_in_files import write_arrays
 from encoding import pillow_bytes, write_encoded
 
-from benchmarks.end_to_end import mnist_vq
 from benchmarks.scaling import plans
+from replication.quality import mnist_vq
 from smtdist.evaluate.knn import nearest
 
 

@@ -64,7 +64,7 @@ RUNS = {
     "kernels.import_images": "--data JPEGS --images 10 --repeats 1 --folder OUT",
     "solve.eigen": "--atoms 64 --images 40 --components 4 --repeats 2 --peer-repeats 1 --threads 1 --keep OUT",
     "end_to_end.fit": "--images 30 --atoms 64 --components 4 --threads 1 --checkpoint OUT/kept",
-    "end_to_end.mnist_vq": "--data DIGITS --set dictionary_rounds=1 choose --train 300 --dictionary 64 --grid ridge=0.1",
+    "quality.mnist_vq": "--data DIGITS --set dictionary_rounds=1 choose --train 300 --dictionary 64 --grid ridge=0.1",
     "quality.whitening_each": "--data FOLDER --train 30 --test 10 --atoms 450 --ridges 0.001",
     "quality.tune": "--data DIGITS --train 200 --validation 60 --dictionary 48 --separate 3 --grid ridge=0.01,0.1 "
     "--grid n_components=8,16 --set patch=4",
@@ -129,9 +129,7 @@ def test_runs_tiny(name, places, tmp_path, monkeypatch):
     words = [places.get(word, word.replace("OUT", str(tmp_path))) for word in shlex.split(RUNS[name])]
     kept = tmp_path / "record"
     kept.mkdir()
-    words = (
-        ["--json", str(kept), *words] if name == "end_to_end.mnist_vq" else [*words, "--json", str(kept)]
-    )
+    words = ["--json", str(kept), *words] if name == "quality.mnist_vq" else [*words, "--json", str(kept)]
     monkeypatch.setattr(sys, "argv", [name, *words])
     module.main(*[words] if inspect.signature(module.main).parameters else [])
     (record,) = kept.glob("*.json")

@@ -1,8 +1,8 @@
 """SMT-VQ on MNIST (SMT 2023, Table 1): choose settings and votes by training images alone. `replication.quality 1` judges them.
 
-    python -m benchmarks.end_to_end.mnist_vq --data mnist.h5 choose --train 10000
-    python -m benchmarks.end_to_end.mnist_vq --data mnist.h5 choose --train 60000 --leave-one-out 20000
-    python -m benchmarks.end_to_end.mnist_vq --data mnist.h5 choose --train 60000 --leave-one-out 20000 --leading 200 400 800
+    python -m replication.quality.mnist_vq --data mnist.h5 choose --train 10000
+    python -m replication.quality.mnist_vq --data mnist.h5 choose --train 60000 --leave-one-out 20000
+    python -m replication.quality.mnist_vq --data mnist.h5 choose --train 60000 --leave-one-out 20000 --leading 200 400 800
 
 `mnist.h5` holds train/images and train/labels (uint8). The last fifth of the training images is judged by the others or, since
 labels do not enter a fit, so many of them each by all others.
@@ -27,9 +27,8 @@ from smtdist.engine.session import executor_for
 from smtdist.evaluate.knn import SoftNeighbours, evaluation_of, nearest
 from smtdist.evaluate.leading import leading_directions
 from smtdist.models.fit import fit
-from smtdist.models.model import Model
 from smtdist.models.readout import with_readout
-from smtdist.models.transform import transform
+from smtdist.models.transform import represented
 
 VOTERS = tuple(itertools.product((5, 7, 10, 20, 30), (0.02, 0.03, 0.05, 0.1)))
 """Neighbours and temperatures that are compared."""
@@ -53,13 +52,9 @@ def read(path: str, count: int) -> tuple[Any, Any]:
         return file["train/images"][:count], file["train/labels"][:count].astype(np.int64)
 
 
-def represent(model: Model, images: Any, engine: Engine, drop: int) -> Any:
-    """Return all representations in memory."""
-    settings = model.settings
-    z = np.empty((len(images), *model.feature_shape(settings.n_components)), settings.dtype)
-    for first, values in transform(with_readout(model, None, drop=drop), as_source(images), engine):
-        z[first : first + len(values)] = values
-    return z.reshape(len(z), -1)
+def flat(transform: Any, images: Any, engine: Engine) -> Any:
+    """Return the representation of each image as a row."""
+    return represented(transform, as_source(images), engine).reshape(len(images), -1)
 
 
 def choose(options: argparse.Namespace, settings: Configuration) -> dict[str, Any]:
@@ -74,8 +69,9 @@ def choose(options: argparse.Namespace, settings: Configuration) -> dict[str, An
             started = time.perf_counter()
             model, _ = fit(as_source(images[:cut]), settings.replace(**changes), engine)
             for drop in (0, 1):
-                z = represent(model, images[:cut], engine, drop)
-                rest = None if options.leave_one_out else represent(model, images[cut:], engine, drop)
+                transform = with_readout(model, None, drop=drop)
+                z = flat(transform, images[:cut], engine)
+                rest = None if options.leave_one_out else flat(transform, images[cut:], engine)
                 wanted = labels[asked] if rest is None else labels[cut:]
                 for where, known, others_z in seen(z, rest, options.leading, options.whiten):
                     cosines, near = (
