@@ -25,6 +25,7 @@ from benchmarks.floors import machine_floors
 from benchmarks.record import write_record
 from benchmarks.suite import BENCHES, Bench, data_folder
 from benchmarks.table import GROUPS, PREFIX, around, write_table
+from smtdist.errors import SmtdistError
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results"
@@ -99,7 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             rows = run(bench, given, data_folder(options.data), options.tiny, not options.tiny)
             floors = machine_floors(options.tiny)
-        except (SideFailed, SystemExit) as error:
+        except (SideFailed, SmtdistError, SystemExit) as error:
             print(f"{bench.name}: failed: {error}", file=sys.stderr)
             failed = True
             continue

@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data")
-    parser.add_argument("--dataset", default="train/images")
+    parser.add_argument("--dataset", default="train")
     parser.add_argument("--images", type=int, default=50_000)
     parser.add_argument("--atoms", type=int, default=8192)
     parser.add_argument("--components", type=int, default=384)
