@@ -20,7 +20,7 @@ def newest(folder: Path) -> list[dict[str, Any]]:
     for path in sorted(folder.glob(f"*-{PREFIX}*.json")):  # by date
         record = json.loads(path.read_text())
         for row in record["result"]["rows"]:
-            key = record["result"]["group"], row["name"]
+            key = record["result"]["group"], row["name"], row.get("peer", "")
             about = {name: record[name] for name in ("date", "command", "machine")}
             floors = record["result"].get("machine_floors", {})
             found[key] = {**row, **about, "group": key[0], "record": path.name, "machine_floors": floors}
