@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.record import records
+
 GROUPS: Final = ("kernels", "end to end", "scaling", "peers")
 PREFIX: Final = "bench-"
 BEGIN: Final = "<!-- table: begin; written by python -m benchmarks -->"
@@ -17,7 +19,7 @@ RULE: Final = "|---|---:|---:|---:|---:|---:|---:|---|"
 def newest(folder: Path) -> list[dict[str, Any]]:
     """Return the rows of all records of a folder, of each name the newest, with its date, command and machine."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    for path in sorted(folder.glob(f"*-{PREFIX}*.json")):  # by date
+    for path in records(folder, f"{PREFIX}*"):
         record = json.loads(path.read_text())
         for row in record["result"]["rows"]:
             key = record["result"]["group"], row["name"], row.get("peer", "")

@@ -94,19 +94,20 @@ def test_a_side_that_fails_is_named():
 
 
 def test_the_table_takes_the_newest_record_of_a_row(tmp_path):
-    def write(date, seconds):
+    def write(name, seconds):
         made = rows.row("a row", seconds, floor=("sgemm", 1.0), peer=("other", 6.0), asked="little")
         machine = {"processor": "P", "cores": 2, "memory_bytes": 2**34}
         record = {
-            "date": date,
+            "date": name[:10],
             "command": "c",
             "machine": machine,
             "result": {"group": "peers", "rows": [made]},
         }
-        (tmp_path / f"{date}-bench-x.json").write_text(json.dumps(record))
+        (tmp_path / f"{name}.json").write_text(json.dumps(record))
 
-    write("2026-01-02", 2.0)
-    write("2026-01-01", 3.0)
+    write("2026-01-02-bench-x-2", 2.0)  # by another command of that day
+    write("2026-01-02-bench-x", 4.0)
+    write("2026-01-01-bench-x", 3.0)
     (found,) = table.newest(tmp_path)
     assert (found["over_floor"], found["times_peer"]) == (2, 3)
     text = table.rendered([found])
