@@ -41,9 +41,11 @@ def test_only_the_same_command_replaces_a_record(tmp_path, monkeypatch):
 
 
 def test_every_record_is_the_source_of_something():
-    named = set(re.findall(r"\d{4}-\d\d-\d\d-[\w.-]*\w", "\n".join([*WRITTEN.values(), CODE])))
+    text = "\n".join([*WRITTEN.values(), CODE])
+    named = set(re.findall(r"\d{4}-\d\d-\d\d-[\w.-]*\w", text))
     named |= {name.removesuffix(".json") for name in named}
     assert not [path.name for path in (ROOT / "results").glob("*.json") if path.stem not in named]
+    assert not [path.name for path in (ROOT / "results").glob("*.png") if path.name not in text]
 
 
 def test_no_page_shows_a_record_that_a_newer_one_replaces():
