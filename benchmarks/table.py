@@ -18,7 +18,7 @@ RULE: Final = "|---|---:|---:|---:|---:|---:|---:|---|"
 
 def newest(folder: Path) -> list[dict[str, Any]]:
     """Return the rows of all records of a folder, of each name the newest, with its date, command and machine."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
     for path in records(folder, f"{PREFIX}*"):
         record = json.loads(path.read_text())
         for row in record["result"]["rows"]:

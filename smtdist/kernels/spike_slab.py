@@ -157,7 +157,10 @@ class SpikeSlab:
     @cached_property
     def gains(self) -> Array:
         """W_iᵀ β W_i, (N,)."""
-        return (self.atoms * self.atoms) @ self.beta
+        with np.errstate(
+            invalid="ignore"
+        ):  # OpenBLAS computes with what lies beyond short rows, too, and leaves it out
+            return (self.atoms * self.atoms) @ self.beta
 
     @cached_property
     def gamma(self) -> Array:

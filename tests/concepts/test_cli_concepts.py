@@ -5,6 +5,7 @@ import sys
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
 from arrays_in_files import add_arrays, write_arrays
 from calling import refused, run, told
@@ -46,7 +47,7 @@ def test_npy_files_and_wrong_usage(table, found, tmp_path):
     np.savetxt(csv, table[1], delimiter=",", header="a,b,c,d,e", comments="")
     for line in (f"fit {csv} {FIVE}", f"fit {csv} --model points", f"import {csv}"):
         said = run(line, "--out", out, code=1)
-    exec(re.search(r"numpy\.save.*\)\)", said)[0], {"numpy": np})
+    exec(re.search(r"numpy\.save.*\)\)", said)[0], {"numpy": np, "pandas": pd})
     run("fit", tmp_path / "x.npy", FIVE, "--set method=rejection --out", out)
     assert store.load(out).cka == pytest.approx(1, abs=1e-6)
     fit = ["fit", table[0], FIVE, "--out", tmp_path / "o.h5"]
