@@ -374,7 +374,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     results = {}
     for name in options.jobs:
         job = {**JOBS[name]}
-        job["settings"] = {**job["settings"], **Configuration.named(parse_settings(options.set))}
+        job["settings"] = Configuration.named(job["settings"]) | Configuration.named(
+            parse_settings(options.set)
+        )
         samples = max(600, round(options.share * job["samples"]))
         with tempfile.TemporaryDirectory() as folder:
             path = str(Path(folder, "data.h5"))

@@ -40,7 +40,8 @@ def data(tmp_path_factory):
         blots = draw.integers(0, 256, (count, 8, 8, 3)).repeat(4, 1).repeat(4, 2)
         images = np.clip(blots + draw.integers(-20, 20, blots.shape), 0, 255).astype(np.uint8)
         labels = draw.integers(0, 10, count)
-        write_encoded(folder / "cifar10_lossless.h5", [pillow_bytes(one) for one in images], group, labels)
+        name = "cifar10_lossless.h5" if group == "train" else "cifar10_test_lossless.h5"
+        write_encoded(folder / name, [pillow_bytes(one) for one in images], group, labels)
     (folder / "text").mkdir()
     who, does = ("cat", "dog", "wolf", "fox"), ("sat", "ran", "slept", "ate", "hid")
     lines = "".join(f"the {draw.choice(who)} {draw.choice(does)} here\n" for _ in range(300))

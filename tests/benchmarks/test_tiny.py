@@ -71,7 +71,7 @@ RUNS = {
     "quality.tune_commands": "--data JPEGS --images 50 --dictionary 24 --separate 1 --turns 1 --grid n_components=8,16 "
     "--grid patch=4 --grid ridge=0.1",
     "heads": "--data COLOUR --work OUT/w --images 40 --dictionary 32 --labels 12 --landmarks 10 --draws 2 "
-    "--train train/images --test test/images --set n_components=6 --set drop=1",
+    "--train train --test test --set n_components=6 --set drop=1",
     "when_to_use.__main__": "--data FOLDER --work OUT/w --sets mnist-2000 --images 100 --test 40 --labels 30 --draws 2 "
     "--atoms 12 --dictionary 32 --only raw-knn kmeans-ridge --cpu-seconds 2",
     "scaling.processes": "--data JPEGS --images 40 --turns 1 --repeats 1 --memory-images 60 --memory-workers 1 "
