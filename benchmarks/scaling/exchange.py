@@ -47,7 +47,7 @@ class Sums:
         return left
 
 
-JOB = SimpleNamespace(folder=None, statistic=Sums())
+JOB = SimpleNamespace(folder=None, statistic=Sums(), alone=False)
 
 
 def make(number: int, atoms: int, *, report: Any, permit: Any) -> Partial:

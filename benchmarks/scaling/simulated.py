@@ -153,7 +153,7 @@ class Declared(Source):
 class _Zeros(Reader):
     def read(self, start: int, stop: int, out: Any = None) -> Any:
         self.read_bytes += (stop - start) * self.source.sample_bytes
-        return np.broadcast_to(np.zeros((), np.uint8), (stop - start, *self.source.shape[1:]))
+        return np.zeros((stop - start, *self.source.shape[1:]), np.uint8)
 
 
 @dataclass

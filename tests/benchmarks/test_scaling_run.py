@@ -37,8 +37,10 @@ def test_out_of_core(tmp_path):
     assert 0 < result["projected_bytes"] <= result["limit_bytes"]
     for one in result["passes"][:3]:  # the solve, on the driver, plans for what it adds itself
         assert one["peak_bytes"] <= one["projected_bytes"], one
-    for share in result["read_share"].values():
-        assert share == pytest.approx(1, abs=0.05)
+    for name, share in result[
+        "read_share"
+    ].items():  # the dictionary's pass reads the samples alone that it draws from
+        assert share == pytest.approx(1, abs=0.05) or (name == "dictionary" and 0 < share < 1)
     assert result["asked_share"] > 0.95
     recorded(tmp_path, result)
     assert not list(tmp_path.glob("**/*.h5")), "the data are deleted"
