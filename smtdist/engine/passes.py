@@ -290,11 +290,10 @@ class Engine:
         known = self.readings.of(source)
         whole = known.source() is source
         checks = known.checks if whole else None
-        stamps = identity.stamps(source)  # before anything is read
         if self._kept is not None and self._kept.source is not known.source():
             self._kept = None
         if self._kept is not None:
-            self._kept.compare(stamps)
+            self._kept.compare(identity.stamps(source))
         limits = self.limits(statistic, source)
         if limits.compile_seconds >= WORTH_TELLING:
             self.note(
@@ -340,7 +339,7 @@ class Engine:
             if not plan.kept_bytes:
                 self._kept = None
             elif self._kept is None:
-                self._kept = Kept(whole_of(source), stamps)
+                self._kept = Kept(whole_of(source), identity.stamps(source))  # before a sample is read
             job = worker.Job(
                 statistic,
                 source if self._kept is None else self._kept.serving(source),
