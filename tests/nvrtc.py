@@ -47,8 +47,8 @@ def compile_cuda(text, options, name="kernels.cu"):
         check(nvrtc.nvrtcDestroyProgram(ctypes.byref(program)))
 
 
-OPCODES = {0x237: "IMMA", 0x23D: "BMMA", 0x983: "LDL", 0x387: "STL"}
-"""The low 12 bits of instructions of 16 bytes: products of bytes and of bits, and what goes to local memory."""
+OPCODES = {0x237: "IMMA", 0x23D: "BMMA", 0x225: "IMAD.WIDE", 0x22B: "DFMA", 0x983: "LDL", 0x387: "STL"}
+"""The low 12 bits of instructions of 16 bytes: products of bytes, bits, integers and float64, and what goes to local memory."""
 REGISTERS = 0x2F04
 """How an entry begins that has the registers of a kernel (EIATTR_REGCOUNT, a value with its size)."""
 

@@ -12,7 +12,7 @@ import numpy as np
 from smtdist.errors import DataError
 from smtdist.kernels.cpu import whitening as cpu
 from smtdist.kernels.device import array_module, beside, is_host, like, to_host
-from smtdist.kernels.gpu import patches as gpu
+from smtdist.kernels.gpu import whitening as gpu
 from smtdist.kernels.products import Ordered
 from smtdist.kernels.threads import even_ranges, run_ranges, single_blas
 from smtdist.kernels.types import Array, PixelScale
@@ -30,15 +30,17 @@ def patch_moment(centred: Array) -> Array:
     >>> patch_moment(np.array([[1.0, 2.0], [0.0, 3.0]])).tolist()
     [[5, 6], [6, 9]]
     """
-    xp = array_module(centred)
-    total = xp.zeros((centred.shape[0], centred.shape[0]), dtype=xp.int64)
+    if not is_host(centred):
+        found: Array = gpu.moments(centred, 1)[0]
+        return found
+    total = np.zeros((centred.shape[0], centred.shape[0]), np.int64)
     lock = threading.Lock()
 
     def add(start: int, stop: int) -> None:
         part = centred[:, start:stop]
-        product = (part @ part.T).astype(xp.int64)
+        product = (part @ part.T).astype(np.int64)
         with lock:
-            xp.add(total, product, out=total)
+            np.add(total, product, out=total)
 
     with single_blas():
         run_ranges(add, even_ranges(centred.shape[1], MOMENT_SLICE))
@@ -110,24 +112,16 @@ def image_whitenings(centred: Array, images: int, ridge: float, order: Array | N
     >>> (root / root.max()).round(5).tolist()
     [[0.66144, 0.0], [0.0, 1.0]]
     """
-    xp, pixels = array_module(centred), len(centred)
-    patches = centred.reshape(pixels, images, -1).transpose(1, 0, 2)
-    count, own = patches.shape[2], unchanged_order(pixels) if order is None else order
-    slices = even_ranges(count, MOMENT_SLICE)
-    products = (
-        xp.matmul(part, part.transpose(0, 2, 1))
-        for part in (patches[:, :, start:stop] for start, stop in slices)
-    )
+    pixels, count = len(centred), centred.shape[1] // images
+    own = unchanged_order(pixels) if order is None else order
     if not is_host(centred):
-        if len(slices) == 1:
-            whole = next(products)[None]
-        else:  # sums may pass 2^53: in halves, each of which float64 has
-            total = sum(product.astype(xp.int64) for product in products)
-            low = total & (2**32 - 1)
-            whole = xp.stack([total - low, low]).astype(xp.float64)
-        found: Array = gpu.image_roots(whole, count, ridge, NEARLY_ONE, own, whitening_bits(pixels))
+        found: Array = gpu.roots(
+            gpu.moments(centred, images), count, ridge, NEARLY_ONE, own, whitening_bits(pixels)
+        )
         return found
-    moments = sum(product.astype(np.int64) for product in products)
+    patches = centred.reshape(pixels, images, count).transpose(1, 0, 2)
+    parts = (patches[:, :, start:stop] for start, stop in even_ranges(count, MOMENT_SLICE))
+    moments = sum((part @ part.transpose(0, 2, 1)).astype(np.int64) for part in parts)
     roots = np.empty((images, pixels, pixels))
 
     def work(first: int, last: int) -> None:

@@ -31,6 +31,12 @@ def test_nvrtc_compiles_the_source(architecture):
     assert set(found) == set(source.signatures(source.text()))
     for name, (_, counts) in found.items():
         assert not counts.keys() & {"LDL", "STL"}, f"{name} spills"
+    for name in ("add_moments", "whiten_patches"):  # as fast where float64 is slow
+        registers, counts = found[name]
+        assert counts["IMAD.WIDE"] >= 16
+        assert "DFMA" not in counts
+        assert registers <= 80, "three blocks fit a processor"
+    assert found["image_roots"][1]["DFMA"] >= 16
     if architecture == "sm_75":  # which multiplies in float32
         return
     for kind, opcode in (("bits", "BMMA"), ("bytes", "IMMA")):

@@ -10,10 +10,17 @@ from hypothesis import strategies as st
 
 from smtdist.kernels import codes, patches
 from smtdist.kernels.device import to_host
+from smtdist.kernels.gpu import whitening as gpu
 from smtdist.kernels.mirrored import mirrored_pixels
 from smtdist.kernels.pixels import pixel_grid, pixel_scale
 from smtdist.kernels.types import Geometry, Whitener
-from smtdist.kernels.whitening import grid_scale, image_whitenings, integer_whitening, inverse_root
+from smtdist.kernels.whitening import (
+    grid_scale,
+    image_whitenings,
+    integer_whitening,
+    inverse_root,
+    patch_moment,
+)
 
 GEOMETRY = Geometry(12, 13, 3, 4)
 SCALE = pixel_scale(np.uint8, None)
@@ -106,13 +113,23 @@ def test_a_device_has_the_bits_of_the_cpu(fake_cupy, mean, mirror):
 
 
 @pytest.mark.usefixtures("emulated")
-@pytest.mark.parametrize("patches", [50, 130])
-def test_second_moments_are_exact_on_a_device(fake_cupy, monkeypatch, patches):
-    """The largest pixels, in one product or in several, whose sums arrive in halves."""
-    monkeypatch.setattr("smtdist.kernels.whitening.MOMENT_SLICE", 64)
-    centred = np.random.default_rng(0).choice([-65536.0, 65535.0, 1.0], (6, 2 * patches))
-    found = image_whitenings(fake_cupy.asarray(centred), 2, 1e6, None)
-    np.testing.assert_array_equal(to_host(found), image_whitenings(centred, 2, 1e6, None))
+@pytest.mark.parametrize("pixels", [6, 70])
+@pytest.mark.parametrize("patches", [1, 50, 1100])
+def test_products_are_exact_on_a_device(fake_cupy, pixels, patches):
+    """Of the largest numbers, within a tile and beyond, added in one go and in several."""
+    rng = np.random.default_rng(0)
+    centred = rng.choice([-65536.0, 65536.0, 65535.0, 1.0], (pixels, 2 * patches))
+    whole = centred.astype(np.int64)
+    expected = np.stack([part @ part.T for part in np.split(whole, 2, axis=1)])
+    placed = fake_cupy.asarray(centred)
+    np.testing.assert_array_equal(to_host(gpu.moments(placed, 2)), expected)
+    np.testing.assert_array_equal(to_host(patch_moment(placed)), expected.sum(axis=0))
+    whitens = rng.choice([-(2.0**28), 2.0**28 - 1, 3.0], (2, pixels, pixels))
+    found = to_host(gpu.whitened(placed, fake_cupy.asarray(whitens)))
+    parts = whole.reshape(pixels, 2, patches).transpose(1, 0, 2)
+    np.testing.assert_array_equal(found.astype(np.int64), whitens.astype(np.int64) @ parts)
+    (one,) = to_host(gpu.whitened(placed, fake_cupy.asarray(whitens[0])))
+    np.testing.assert_array_equal(one.astype(np.int64), whitens[0].astype(np.int64) @ whole)
 
 
 def test_an_image_without_contrast_is_left_as_it_is():

@@ -33,7 +33,7 @@ def encoding_bytes(whitener: Whitener, n_atoms: int, form: str, images: int) -> 
     )
     whitening = pixels + box + chosen + 20 * geometry.pixels * patches + 48 * patches
     if whitener.ridge is not None:  # a matrix for each image, by all of its patches
-        whitening += images * (72 * geometry.pixels**2 + 24 * geometry.pixels * geometry.positions)
+        whitening += images * (56 * geometry.pixels**2 + 8 * geometry.pixels * geometry.positions)
     grid = (4 * geometry.pixels + 1) * patches + 4 * geometry.pixels * n_atoms
     each = codes.patch_bytes(n_atoms, geometry.pixels)
     block = min(codes.SLICE_BYTES, each * patches) + (4 + 12 * geometry.pixels) * n_atoms

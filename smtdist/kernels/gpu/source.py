@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-FILES: Final = ("warps.cu", "codes.cu", "sums.cu", "patches.cu", "representation.cu")
+FILES: Final = ("warps.cu", "codes.cu", "sums.cu", "patches.cu", "whitening.cu", "representation.cu")
 OPTIONS: Final = ("--std=c++17", "--fmad=false")
 """Of NVRTC; a product that is fused with a sum is rounded once, unlike on a CPU. CuPy adds the architecture of the device."""
 WARP: Final = 32
