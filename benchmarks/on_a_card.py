@@ -29,6 +29,7 @@ from benchmarks.record import write_record
 
 PIXELS: Final = 108
 THRESHOLD: Final = 0.3
+COMPONENTS: Final = 384
 
 
 @dataclass
@@ -77,9 +78,10 @@ class Run:
 
 def kernels(run: Run) -> dict[str, Any]:
     """Each kernel of one view of a batch, in milliseconds, and the operations a second of the products."""
-    from smtdist.kernels.gpu import codes, scatter, tensor
+    from smtdist.kernels.gpu import codes, representation, scatter, tensor, whitening
     from smtdist.kernels.gpu.marks import Marks, row_words
-    from smtdist.kernels.whitening import threshold_cut
+    from smtdist.kernels.types import Codes
+    from smtdist.kernels.whitening import image_whitenings, threshold_cut
 
     xp, n = run.card, run.images * run.per_image
     rng = np.random.default_rng(0)
@@ -103,9 +105,16 @@ def kernels(run: Run) -> dict[str, Any]:
     second = xp.zeros((run.atoms, run.atoms), dtype=xp.int32)
     outer = xp.zeros((run.atoms, run.atoms), dtype=xp.int64)
     counts = marks.image_counts()
+    patches = grid.astype(np.float64)
+    whitens = image_whitenings(patches, run.images, 1e6, None)
+    components = xp.asarray(rng.standard_normal((run.atoms, COMPONENTS), dtype=np.float32))
+    lists = Codes(marks.indptr(), marks.lists(marks.indptr()), run.atoms)
     result: dict[str, Any] = {
         "patches": n,
         "active": float(marks.active().sum()) / n,
+        "moments": run.milliseconds(lambda: whitening.moments(patches, run.images)),
+        "moments and roots": run.milliseconds(lambda: image_whitenings(patches, run.images, 1e6, None)),
+        "whiten": run.milliseconds(lambda: whitening.whitened(patches, whitens)),
         "halve": run.milliseconds(lambda: codes.halves_of(grid)),
         "mark_bits": run.milliseconds(
             lambda: codes._mark(marks, halves, atom_halves, cut, constant, (0, words), 0)
@@ -114,6 +123,7 @@ def kernels(run: Run) -> dict[str, Any]:
         "count_atoms": run.milliseconds(marks.image_counts),
         "outer": run.milliseconds(lambda: scatter.add_outer_of(outer, counts, None, run.per_image)),
         "lists": run.milliseconds(lambda: marks.lists(marks.indptr())),
+        "embed": run.milliseconds(lambda: representation.embed(lists, components, run.atoms)),
     }
     upper = run.atoms * (run.atoms + 128) / 2
     result["binary operations a second"] = 2 * upper * words * 32 / result["add_bits"] * 1e3
