@@ -5,10 +5,11 @@ import re
 import shlex
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import calling
+import psutil
 import pytest
 from arrays_in_files import write_arrays
 from drawing import small_images
@@ -112,6 +113,22 @@ def test_a_plan_states_time_and_bytes_of_every_pass(data, tmp_path):
     assert set(found["calibration"]["passes"]) == {cost["name"] for cost in found["passes"][:-1]}
     assert {"products", "cpu_flags"} <= set(found["machines"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_driver_of_workers_takes_what_is_planned(data, tmp_path):
+    """Of small sums, where what it loads and keeps for workers is most of it: certificates, a dashboard, connections."""
+    given = ("--workers", 3, "--memory", "1GB")
+    driver = json.loads(run_afresh(data, *given, "--no-calibrate", "--json"))["total"]["driver_peak_bytes"]
+    words = command(data, (*given, "--quiet", "--out", tmp_path / "m.h5"), {})
+    with subprocess.Popen([sys.executable, "-m", "smtdist", "fit", *words[1:]], text=True) as process:
+        seen, own = [], psutil.Process(process.pid)
+        while process.poll() is None:
+            with suppress(psutil.Error, subprocess.TimeoutExpired):
+                seen.append(own.memory_info().rss)
+                process.wait(0.02)
+    assert process.returncode == 0
+    print(f"{max(seen) / 2**20:.1f} of {driver / 2**20:.1f} MiB")
+    assert 0.8 * driver < max(seen) <= driver
 
 
 @pytest.mark.parametrize(("share", "said"), [(0.1, False), (0.4, True)])

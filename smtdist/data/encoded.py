@@ -357,6 +357,12 @@ class EncodedSource(Source):
         """Encoded bytes of all images."""
         return self.stored
 
+    def picked_bytes(self, numbers: npt.NDArray[np.int64]) -> int:
+        """Return the bytes of the images, and of those that are passed over with them, as if all had the same size."""
+        each = self.stored / self.n_samples
+        between = (np.diff(numbers) - 1) * each
+        return round(len(numbers) * each + float(between[between <= PASSED_BYTES].sum()))
+
     @property
     def reader_bytes(self) -> int:
         """Bytes of HDF5's caches, of the chunk a filter works on, of the encoded images read at once and offsets, and of the
@@ -531,6 +537,7 @@ class PictureFiles(EncodedSource):
 
     files: tuple[str, ...]
     identity: str
+    picked_bytes = Source.picked_bytes  # nothing lies between files
 
     def sample_name(self, sample: int) -> str:
         """Return the name of the file."""

@@ -79,6 +79,15 @@ class ShardedSource(Source):
         """Bytes that reading every sample once takes from storage."""
         return sum(shard.stored_bytes for shard in self.shards)
 
+    def picked_bytes(self, numbers: npt.NDArray[np.int64]) -> int:
+        """Return the bytes that the samples of each file take."""
+        ends = np.searchsorted(numbers, self.firsts).tolist()
+        return sum(
+            shard.picked_bytes(numbers[start:stop] - first)
+            for shard, first, (start, stop) in zip(self.shards, self.firsts, pairwise(ends), strict=False)
+            if start < stop
+        )
+
     @property
     def reader_bytes(self) -> int:
         """Bytes of the reader of one file, that which needs most: no two are open at once."""

@@ -145,6 +145,13 @@ class Source:
         """Bytes that reading every sample once takes from storage: raw ones, or encoded ones for encoded images."""
         return self.n_samples * self.sample_bytes
 
+    def picked_bytes(self, numbers: npt.NDArray[np.int64]) -> int:
+        """Return the bytes that `Reader.pick` takes from storage for samples of these numbers, ascending, if all go at once."""
+        rows = numbers // self.damage_samples
+        firsts = np.flatnonzero(np.diff(rows, prepend=-1))
+        lasts = np.append(firsts[1:], len(numbers)) - 1
+        return int((numbers[lasts] - numbers[firsts] + 1).sum()) * self.stored_bytes // self.n_samples
+
     @property
     def reader_bytes(self) -> int:
         """Bytes that an open reader may hold on top of the arrays it returns."""

@@ -150,13 +150,24 @@ class Chosen(Derived):
         """Return what the whole is, and how many of its samples these are."""
         return self.source.describe() | {"shape": list(self.shape)}
 
-    @contextmanager
-    def opened(self) -> Iterator[Reader]:
-        """Yield a reader over one of the source, or of what the source is some samples of."""
+    def _picked(self) -> tuple[Source, npt.NDArray[np.int64]]:
+        """Return what the samples are picked from, the source or what that is some samples of, and their numbers there."""
         numbers, source = self.numbers, self.source
         while isinstance(source, First | ChunkSubset):
             numbers = source.there(numbers)
             source = source.source
+        return source, numbers
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that reading them takes from storage, what lies between them and is read with them included."""
+        source, numbers = self._picked()
+        return source.picked_bytes(numbers)
+
+    @contextmanager
+    def opened(self) -> Iterator[Reader]:
+        """Yield a reader over one of what the samples are picked from."""
+        source, numbers = self._picked()
         with source.opened() as inner:
             yield _ChosenReader(self, inner, numbers)
 

@@ -111,6 +111,9 @@ def load_client(*, scheduler: bool) -> None:
     if scheduler:
         with suppress(ImportError):  # a dashboard is drawn where Bokeh is installed
             import distributed.dashboard.scheduler  # noqa: F401
+        with suppress(ImportError):  # certificates are made by which it and its workers know each other
+            import cryptography.hazmat.primitives.asymmetric.ec
+            import cryptography.x509  # noqa: F401
 
 
 @contextmanager

@@ -461,6 +461,8 @@ def calibrated(
     return calibration, baselines
 
 
+TALK_BYTES: Final = 2**20
+"""What a driver keeps of each worker it talks to, and of itself as one of them: connections, tasks, figures."""
 Sizes = Sequence[int | None]
 """Bytes of a worker, of the driver and of a worker's GPU, each as stated or None."""
 
@@ -511,14 +513,15 @@ def plan_fit(job: Images, settings: Configuration, place: Place) -> FitPlan:
     n_atoms = settings.n_atoms if atoms is None else len(atoms)
     settings = settings.with_atoms(n_atoms if base is None else len(base.dictionary.grid))
     machines, shared = place.machines()
-    if (
-        not machines.worker.alone
-    ):  # with workers a driver has in memory what talks to them, and here their scheduler
+    talk = 0
+    if not machines.worker.alone:
+        # with workers a driver has in memory what talks to them, and here their scheduler
         session.load_client(scheduler=place.connected is None)
+        talk = TALK_BYTES * (1 + machines.worker.workers)
     planner = Planner(
         job.source,
         settings,
-        replace(machines, driver_baseline=resident_bytes()),
+        replace(machines, driver_baseline=resident_bytes() + talk),
         place.checkpoint is not None,
         None if base is None else base.encoder,
         atoms,

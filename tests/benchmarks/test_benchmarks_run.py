@@ -46,10 +46,12 @@ def test_plans(job, tmp_path):
     words += ["--fresh"] if job == "cifar10-gq" else []
     found = plans.main(["--folder", str(tmp_path), "--jobs", job, *words, "--json", str(tmp_path)])[job]
     for row in found["passes"]:
-        for name in ("rounds", "tasks", "merges", "read_bytes"):
+        for name in ("rounds", "tasks", "merges"):
             assert row[name][0] == row[name][1]
+        # chosen images are counted as if all had the same size
+        assert row["read_bytes"][0] == pytest.approx(row["read_bytes"][1], rel=0.02)
         assert row["reporting_tasks"] == row["tasks"][1]
-        assert row["written_bytes"][0] == pytest.approx(row["written_bytes"][1], rel=0.1)
+        assert row["written_bytes"][0] == pytest.approx(row["written_bytes"][1], rel=0.1, abs=2**13)
         assert 0.5 < row["peak_share"] <= 1
     assert (found["time_factor"] is None) == (job == "mnist")
     assert ("fresh" in found) == (job == "cifar10-gq")

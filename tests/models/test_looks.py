@@ -60,7 +60,8 @@ def sources(tmp_path_factory):
     }
 
 
-KINDS = ("encoded", "chunks", "plain", "shards", "files", "array", "first", "rows")
+PLAIN = ("chunks", "plain", "array", "first", "rows")
+KINDS = ("encoded", "shards", "files", *PLAIN)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -74,6 +75,10 @@ def test_chosen_samples_are_those_of_the_source(sources, kind, numbers, data):
         np.testing.assert_array_equal(
             reader.read(start, len(numbers)), whole.read(0, source.n_samples)[numbers[start:]]
         )
+    with chosen.opened() as reader:
+        reader.read(0, len(numbers))
+        # of encoded images as if all had the same size
+        assert chosen.stored_bytes == pytest.approx(reader.read_bytes, rel=0 if kind in PLAIN else 0.5)
     bounds = chosen.leaf_bounds()
     assert bounds[0] == 0
     assert bounds[-1] == len(numbers)
