@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from smtdist.kernels.device import array_module, beside, is_host, like, once, to
 from smtdist.kernels.generic import codes as generic
 from smtdist.kernels.gpu import codes as gpu
 from smtdist.kernels.gpu.marks import Marks
-from smtdist.kernels.mirrored import mirrored_pixels
+from smtdist.kernels.mirrored import is_symmetric, mirrored_pixels
 from smtdist.kernels.patches import centred_patches, check_patches
 from smtdist.kernels.pixels import mirrored, pixel_grid
 from smtdist.kernels.positions import lattice_positions, on_grid
@@ -27,6 +28,9 @@ from smtdist.kernels.whitening import contrast_floor, grid_scale, image_whitenin
 
 SLICE_PATCHES = 2048
 """Patches that a thread takes from raw pixels to codes in one go, in whole images."""
+PAIRS: Final = "pairs"
+View: TypeAlias = bool | Literal["pairs"]
+"""What is coded of images: they (False), their mirror images (True), or both by turns: each image, then its mirror image."""
 
 
 def gq_codes(
@@ -156,36 +160,41 @@ def grid_patches(
     Memory: 4 p bytes a patch for the result; on the CPU the steps run in slices of images, 20 p bytes a
     patch.
     """
-    source = patch_source(images, whitener, mirror, at)
-    if not is_host(images):
-        return source(0, len(images))
     n = whitener.geometry.positions if at is None else at.shape[1]
-    grid = np.empty((whitener.geometry.pixels, len(images) * n), np.float32)
-    constant = np.empty(len(images) * n, np.bool_)
+    return _sliced(patch_source(images, whitener, mirror, at), images, len(images), n, whitener)
+
+
+def _sliced(
+    source: PatchSource, images: Array, number: int, patches: int, whitener: Whitener
+) -> tuple[Array, Array]:
+    """Return what a source makes of as many images, of so many patches each: in slices where `images` are on the host."""
+    if not is_host(images):
+        return source(0, number)
+    grid = np.empty((whitener.geometry.pixels, number * patches), np.float32)
+    constant = np.empty(number * patches, np.bool_)
 
     def work(first: int, last: int) -> None:
-        here = slice(first * n, last * n)
+        here = slice(first * patches, last * patches)
         grid[:, here], constant[here] = source(first, last)
 
     with single_blas():
-        run_ranges(work, image_slices(len(images), n, whitener))
+        run_ranges(work, image_slices(number, patches, whitener))
     return grid, constant
 
 
 def image_slices(images: int, patches: int, whitener: Whitener) -> list[tuple[int, int]]:
-    """Return the ranges of images, of so many patches each, that the CPU takes from raw pixels to codes in one go."""
+    """Return the ranges of images, of so many patches each, that the CPU takes from raw pixels to codes in one go.
+
+    They begin at even numbers where there is room for two: pairs stay together.
+    """
     own = whitener.own_ridge is not None  # a Σ of its own is that of all patches
     made = whitener.geometry.positions if own else patches
-    return even_ranges(images, max(1, SLICE_PATCHES // made))
+    most = max(1, SLICE_PATCHES // made)
+    return even_ranges(images, most if most == 1 else most // 2 * 2)
 
 
-def patch_source(
-    images: Array, whitener: Whitener, mirror: bool, at: Array | None = None, constants: Array | None = None
-) -> PatchSource:
-    """Return the function that makes what `grid_patches` returns, of a range of the images in one go.
-
-    In `constants`, bool (N,) where somebody asks, it notes which patches are constant.
-    """
+def patch_source(images: Array, whitener: Whitener, mirror: bool, at: Array | None = None) -> PatchSource:
+    """Return the function that makes what `grid_patches` returns, of a range of the images in one go."""
     geometry = whitener.geometry
     floor_sum = contrast_floor(whitener.min_contrast, geometry.pixels, whitener.scale)
     ridge = whitener.own_ridge
@@ -206,32 +215,79 @@ def patch_source(
                 every = centred if at is None else centred_patches(grid, geometry, *means)
                 matrix = image_whitenings(every, last - first, ridge, order)
             grid, constant = unit_grid(centred, matrix, floor_sum)
-        if constants is not None:
-            n = len(constant) // (last - first)
-            constants[first * n : last * n] = constant
         return grid, constant
 
     return source
 
 
+def are_paired(whitener: Whitener) -> bool:
+    """Tell whether images and mirror images are coded as `PAIRS`, which gains where each image has a Σ of its own.
+
+    All patches are taken, the mean is made of the image, and a slice has room for two.
+    """
+    own = whitener.own_ridge is not None and whitener.global_mean is None
+    every = whitener.drawn == whitener.geometry.positions and is_symmetric(whitener)
+    return own and every and 2 * whitener.drawn <= SLICE_PATCHES
+
+
+def paired_source(images: Array, whitener: Whitener) -> PatchSource:
+    """Return the `patch_source` of images and mirror images by turns: 2 i is image i, and 2 i + 1 its mirror image.
+
+    What is exact is made of the image and mirrored: patches minus their mean, and the root of their Σ, which takes as long as
+    all the rest. Lengths, whose last bits go with the order of the pixels, are those of each.
+    """
+    geometry, order = whitener.geometry, mirrored_pixels(whitener.geometry)
+    floor_sum = contrast_floor(whitener.min_contrast, geometry.pixels, whitener.scale)
+    ridge = whitener.own_ridge
+    assert ridge is not None
+
+    def source(first: int, last: int) -> tuple[Array, Array]:
+        first, last = first // 2, last // 2
+        count, pixels = last - first, geometry.pixels
+        grid = pixel_grid(images[first:last], whitener.scale, whitener.grey, first)
+        centred = centred_patches(grid, geometry, whitener.mean, whitener.mean_context, None)
+        roots = image_whitenings(centred, count, ridge, None)
+        xp, reverse = array_module(centred), beside(centred, order)
+        both = xp.empty((pixels, count, 2, geometry.rows, geometry.columns))
+        both[:, :, 0] = centred.reshape(pixels, count, geometry.rows, geometry.columns)
+        both[:, :, 1] = both[reverse, :, 0, :, ::-1]
+        matrices = xp.stack([roots, roots[:, reverse][:, :, reverse]], axis=1)
+        return unit_grid(both.reshape(pixels, -1), matrices.reshape(-1, pixels, pixels), floor_sum)
+
+    return source
+
+
 def noting_source(
-    images: Array, encoders: Sequence[Encoder], mirror: bool, at: Array | None
+    images: Array, encoders: Sequence[Encoder], view: View, at: Array | None
 ) -> tuple[PatchSource, Array]:
-    """Return a `patch_source` that notes which patches are constant in an array, bool (N,), empty where nobody asks."""
+    """Return a source of patches that notes which are constant in an array, bool (N,), empty where nobody asks."""
     whitener = encoders[0].whitener
     n = whitener.geometry.positions if at is None else at.shape[1]
-    asked = any(keeps(one.constant_patch, one.zero_code) for one in encoders)
-    constants = np.empty(len(images) * n if asked else 0, np.bool_)
-    return patch_source(images, whitener, mirror, at, constants if asked else None), constants
+    source = paired_source(images, whitener) if view == PAIRS else patch_source(images, whitener, view, at)
+    if not any(keeps(one.constant_patch, one.zero_code) for one in encoders):
+        return source, np.empty(0, np.bool_)
+    constants = np.empty(coded(images, view) * n, np.bool_)
+
+    def noting(first: int, last: int) -> tuple[Array, Array]:
+        grid, constant = source(first, last)
+        constants[first * n : last * n] = constant
+        return grid, constant
+
+    return noting, constants
+
+
+def coded(images: Array, view: View) -> int:
+    """Return how many images are coded: mirror images count, too."""
+    return len(images) * (2 if view == PAIRS else 1)
 
 
 def encode_pieces(
-    images: Array, encoder: Encoder, mirror: bool, capacity: int, at: Array | None = None
+    images: Array, encoder: Encoder, view: View, capacity: int, at: Array | None = None
 ) -> Iterator[tuple[int, int, Codes]]:
     """Yield (first image, images, codes) of whole images in order, each with at most `capacity` entries.
 
-    images : raw, (B, H, W[, C]); with `mirror`, the codes are those of their mirror images. Memory: see
-    `smtdist.kernels.memory`.
+    images : raw, (B, H, W[, C]). view : what is coded of them; of `PAIRS`, for encoders that `are_paired`, there are twice as
+    many. Memory: see `smtdist.kernels.memory`.
 
     The codes are of all n patches of an image; those that are not on the stride of the encoder's sampling
     have no entry, and cost nothing but 8 bytes. With `at`, ascending positions int32 (B, m), the codes are
@@ -247,37 +303,39 @@ def encode_pieces(
             "enlarge it, or use fewer atoms or smaller images."
         )
     chosen = lattice_positions(encoder.whitener, len(images)) if at is None else at
-    for first, count, codes in _pieces(images, encoder, mirror, capacity, chosen):
+    for first, count, codes in _pieces(images, encoder, view, capacity, chosen):
         if at is None and chosen is not None:  # those off the stride are empty
             codes = on_grid(codes, chosen[first : first + count], encoder.whitener.geometry.positions)
         yield first, count, codes
 
 
 def _pieces(
-    images: Array, encoder: Encoder, mirror: bool, capacity: int, at: Array | None
+    images: Array, encoder: Encoder, view: View, capacity: int, at: Array | None
 ) -> Iterator[tuple[int, int, Codes]]:
+    whitener, number = encoder.whitener, coded(images, view)
     if encoder.form == "bits" and is_host(
         images
     ):  # slices of images go from pixels to bits without ever meeting
         atoms = encoder.atoms
-        n = encoder.whitener.geometry.positions if at is None else at.shape[1]
-        check_atoms(encoder.whitener.geometry.pixels, atoms)
+        n = whitener.geometry.positions if at is None else at.shape[1]
+        check_atoms(whitener.geometry.pixels, atoms)
         rule = cpu.Rule(
             dictionary_of(atoms, at_cut=True),
             encoder.cut,
             encoder.constant_patch == "activate_best",
             encoder.zero_code == "activate_best",
         )
-        source, constants = noting_source(images, [encoder], mirror, at)
-        bits, indptr = cpu.mark_all(
-            source, image_slices(len(images), n, encoder.whitener), n, len(images) * n, rule
-        )
+        source, constants = noting_source(images, [encoder], view, at)
+        bits, indptr = cpu.mark_all(source, image_slices(number, n, whitener), n, number * n, rule)
         own = sites(np.diff(indptr), constants, encoder.constant_patch, encoder.zero_code)
         whole = Codes(indptr, None, len(atoms), bits, own)
-        for start, stop in image_cuts(indptr, len(images), capacity):
+        for start, stop in image_cuts(indptr, number, capacity):
             yield start, stop - start, cpu_marked.part_of(whole, start * n, stop * n)
         return
-    grid, constant = grid_patches(images, encoder.whitener, mirror, at)
+    if view == PAIRS:
+        grid, constant = _sliced(paired_source(images, whitener), images, number, whitener.drawn, whitener)
+    else:
+        grid, constant = grid_patches(images, whitener, view, at)
     if encoder.form == "labels":
         codes = vq_codes(grid, encoder.atoms, encoder.euclidean, constant, encoder.constant_patch)
     else:
@@ -288,14 +346,14 @@ def _pieces(
             constant,
             encoder.constant_patch,
             encoder.zero_code,
-            len(images),
+            number,
         )
     del grid, constant  # not while codes are summed
     if codes.n_patches * codes.n_atoms <= capacity:  # nobody need ask a device how many entries there are
-        yield 0, len(images), codes
+        yield 0, number, codes
         return
-    step = codes.n_patches // max(1, len(images))
-    for start, stop in image_cuts(codes.indptr, len(images), capacity):
+    step = codes.n_patches // max(1, number)
+    for start, stop in image_cuts(codes.indptr, number, capacity):
         ends = codes.indptr[start * step : stop * step + 1]
         own = None if codes.sites is None else codes.sites[start * step : stop * step]
         if isinstance(codes.bits, Marks):  # lists of this piece alone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -16,6 +17,7 @@ from smtdist.kernels import context, memory, scatter
 from smtdist.kernels import positions as lattices
 from smtdist.kernels.device import array_module, is_host, like, place, to_host
 from smtdist.kernels.gpu.memory import device_batch_bytes
+from smtdist.kernels.threads import even_ranges
 from smtdist.kernels.triangle import tile_height
 from smtdist.kernels.types import Array, Codes, Encoder
 from smtdist.statistics import limbs
@@ -181,16 +183,21 @@ class CodeSums(Statistic):
         """Whether mirror images are coded themselves."""
         return self.flip and not self.mirrored
 
+    @property
+    def _paired(self) -> bool:
+        """Whether images and mirror images are coded together."""
+        return self._views and code_kernels.are_paired(self.encoder.whitener)
+
     def update(self, state: State, images: NDArray[np.generic], first_sample: int) -> int:
         """Encode a batch of raw images and add its codes to every sum, reading them once."""
         positions = 0
-        raw, whitener = place(images), self.encoder.whitener
+        raw = place(images)
         # a device adds whole images from their bits, and writes no lists
         listed = is_host(raw) or self._reach is not None or self.encoder.form != "bits"
         capacity = self.capacity(len(images)) if listed else UNLISTED
         waiting: list[Array] = []
-        for mirror, at in drawn_views(whitener, images, self._views):
-            for first, count, codes in code_kernels.encode_pieces(raw, self.encoder, mirror, capacity, at):
+        for some, view, at in self._coded(raw, images):
+            for first, count, codes in code_kernels.encode_pieces(some, self.encoder, view, capacity, at):
                 own = None if at is None else at[first : first + count]
                 positions += self.add(state, codes, count, own, waiting)
             if is_host(raw):  # a device holds those of both views
@@ -198,6 +205,21 @@ class CodeSums(Statistic):
         self._add_waiting(state, waiting)
         state["n_samples"] += len(images)
         return positions
+
+    def _coded(
+        self, raw: Array, images: NDArray[np.generic]
+    ) -> Iterator[tuple[Array, code_kernels.View, Array | None]]:
+        """Yield what is coded at a time of a batch, placed and as read: (images, their view, positions or None for all).
+
+        The host makes pairs of half as many images, so that no more patches are at work.
+        """
+        together = len(images) // 2 if is_host(raw) else len(images)
+        if together and self._paired:
+            for start, stop in even_ranges(len(images), together):
+                yield raw[start:stop], code_kernels.PAIRS, None
+            return
+        for mirror, at in drawn_views(self.encoder.whitener, images, self._views):
+            yield raw, mirror, at
 
     def add(
         self,
@@ -358,9 +380,10 @@ class CodeSums(Statistic):
 
     def device_batch_bytes(self, images: int) -> int:
         """Return the workspace of a batch on a device."""
-        encoder, capacity = self.encoder, self.capacity(images)
+        coded = images * (2 if self._paired else 1)
+        encoder, capacity = self.encoder, self.capacity(coded)
         needed = device_batch_bytes(
-            encoder.whitener, self.n_atoms, encoder.form, images, capacity, self._pixels, self.second_order
+            encoder.whitener, self.n_atoms, encoder.form, coded, capacity, self._pixels, self.second_order
         )
         return needed + (
             24 * capacity if self.rows and self.rows[0] else 0

@@ -93,7 +93,7 @@ def test_the_card_is_named(fake_cupy):
     ("mean", "whitened_by"), [("level", "data"), ("context", "data"), ("level", "image")]
 )
 def test_a_batch_asks_little_of_a_device(fake_cupy, mean, whitened_by):
-    """Two views of a batch: few operations are started, and the host waits twice, for how many patches are kept."""
+    """Two views of a batch: few operations are started, and the host waits for how many patches are kept."""
     settings = preset("cifar10-gq").replace(whitening_covariance=whitened_by)
     geometry = Geometry(18, 18, 3, 6)
     whitener = replace(
@@ -111,8 +111,8 @@ def test_a_batch_asks_little_of_a_device(fake_cupy, mean, whitened_by):
     with counted() as (started, waited):
         sums.update(state, images, 4)
     assert started["add_bytes_64"] == 4, "counts of 169 patches have two digits"
-    assert started.total() <= 40
-    assert waited.total() == 2
+    assert started.total() <= (30 if whitened_by == "image" else 40), started
+    assert waited.total() == (1 if whitened_by == "image" else 2), "once for each view, or for both"
 
 
 def test_the_script_for_a_card_runs_its_steps(fake_cupy, monkeypatch, tmp_path, capsys):

@@ -14,7 +14,9 @@ from smtdist.statistics.cooccurrence import CodeSums
 IMAGES = 4
 
 
-def sums(feature, context, order, threshold, mean="context", n_atoms=300, sampling=None, ridge=None):
+def sums(
+    feature, context, order, threshold, mean="context", n_atoms=300, sampling=None, ridge=None, flip=False
+):
     """On images of 16 x 16 x 3 with 169 patches of 48 numbers each."""
     geometry = Geometry(16, 16, 3, 4)
     whiten = integer_whitening(np.eye(48))
@@ -24,7 +26,7 @@ def sums(feature, context, order, threshold, mean="context", n_atoms=300, sampli
     encoder = Encoder(
         whitener, atoms, feature, threshold_cut(threshold, 48), True, "leave_out", "leave_out"
     )
-    return CodeSums(encoder, context, order, False, 1000)
+    return CodeSums(encoder, context, order, flip, 1000)
 
 
 CASES = {
@@ -37,6 +39,7 @@ CASES = {
     "gq on a stride": sums("gq", "whole", 1, 0.2, sampling=Sampling(2)),
     "gq of drawn patches": sums("gq", "whole", 1, 0.2, sampling=Sampling(1, 40)),
     "gq, each image whitened": sums("gq", "whole", 1, 0.2, ridge=1e6),
+    "gq, each image whitened, and mirrored": sums("gq", "whole", 1, 0.2, ridge=1e6, flip=True),
     "gq of drawn patches, each image whitened": sums(
         "gq", "whole", 1, 0.2, sampling=Sampling(1, 40), ridge=1e6
     ),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from measured import peak_of
 
+from smtdist.kernels.codes import are_paired
 from smtdist.kernels.pixels import pixel_scale
 from smtdist.kernels.types import Encoder, Geometry, Whitener
 from smtdist.kernels.whitening import atoms_to_grid, integer_whitening, threshold_cut
@@ -58,6 +59,20 @@ def test_the_first_batch_takes_what_was_planned(name, threshold, context):
     assert peak <= statistic.batch_bytes(IMAGES)
     if name == "gq" and threshold == 0.02:
         assert int(state["activity"].sum()) > IMAGES * 3481 * 256 // 32, "several pieces"
+
+
+@pytest.mark.usefixtures("thread_count")
+@pytest.mark.parametrize("images", [1, 2, 5, 24])
+@pytest.mark.parametrize("threshold", [0.02, 0.2], ids=["dense", "sparse"])
+@pytest.mark.parametrize("name", ["gq", "vq"])
+def test_images_and_mirror_images_take_what_was_planned(name, threshold, images):
+    """They are coded together, where each image has a Σ of its own."""
+    sums = statistics("whole", threshold)[name]
+    whitener = replace(sums.encoder.whitener, geometry=Geometry(32, 32, 3, 6), ridge=1e6)
+    sums = replace(sums, encoder=replace(sums.encoder, whitener=whitener), flip=True)
+    assert are_paired(whitener)
+    given = np.random.default_rng(1).integers(0, 256, (images, 32, 32, 3), dtype=np.uint8)
+    assert peak_of_a_batch(sums, given)[0] <= sums.batch_bytes(images)
 
 
 @pytest.mark.usefixtures("thread_count")

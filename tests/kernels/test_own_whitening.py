@@ -1,6 +1,7 @@
 """Patches whitened by the Σ of their own image: the equation, and the same bits however they are asked for."""
 
 import hashlib
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -9,18 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smtdist.kernels import codes, patches
-from smtdist.kernels.device import to_host
+from smtdist.kernels.device import place, to_host
 from smtdist.kernels.gpu import whitening as gpu
 from smtdist.kernels.mirrored import mirrored_pixels
 from smtdist.kernels.pixels import pixel_grid, pixel_scale
-from smtdist.kernels.types import Geometry, Whitener
+from smtdist.kernels.types import Encoder, Geometry, Sampling, Whitener
 from smtdist.kernels.whitening import (
+    atoms_to_grid,
     grid_scale,
     image_whitenings,
     integer_whitening,
     inverse_root,
     patch_moment,
 )
+from smtdist.statistics.cooccurrence import CodeSums
 
 GEOMETRY = Geometry(12, 13, 3, 4)
 SCALE = pixel_scale(np.uint8, None)
@@ -99,6 +102,71 @@ def test_chosen_patches_and_single_images_have_the_same_bits(mirror):
     np.testing.assert_array_equal(constant, flat[chosen])
     alone = [codes.grid_patches(image[None], own, mirror)[0] for image in IMAGES]
     np.testing.assert_array_equal(np.concatenate(alone, axis=1), whole)
+
+
+def coder(mean, feature, constant_patch="keep"):
+    atoms = codes.grid_patches(IMAGES, whitener(mean), False)[0][:, ::9].T
+    chosen = constant_patch, "keep" if constant_patch == "keep" else "leave_out"
+    return Encoder(whitener(mean), atoms_to_grid(atoms[:, ::-1] + 50), feature, 5_000_000, False, *chosen)
+
+
+def parts_of(images, encoder, view, capacity):
+    """Lists of atoms and sites of each patch, whatever the pieces."""
+    found, sites = [], []
+    for first, count, some in codes.encode_pieces(images, encoder, view, capacity):
+        assert first == len(sites)
+        indptr, indices = to_host(some.indptr), to_host(some.indices)
+        own = np.diff(indptr) if some.sites is None else to_host(some.sites)
+        lists = [indices[a:b].tolist() for a, b in itertools.pairwise(indptr)]
+        found += np.array([str(one) for one in lists]).reshape(count, -1).tolist()
+        sites += own.reshape(count, -1).tolist()
+    return found, sites
+
+
+@pytest.mark.usefixtures("thread_count")
+@pytest.mark.parametrize(
+    ("feature", "constant_patch"), [("gq", "keep"), ("gq", "leave_out"), ("vq", "leave_out")]
+)
+@pytest.mark.parametrize("mean", ["level", "context"])
+def test_pairs_are_images_and_mirror_images_by_turns(mean, feature, constant_patch):
+    encoder = coder(mean, feature, constant_patch)
+    assert codes.are_paired(encoder.whitener)
+    room = GEOMETRY.positions * len(encoder.atoms)
+    plain, mirrored = (parts_of(IMAGES, encoder, view, 2 * room) for view in (False, True))
+    for found, one, other in zip(
+        parts_of(IMAGES, encoder, codes.PAIRS, 2 * room), plain, mirrored, strict=True
+    ):
+        assert found[::2] == one
+        assert found[1::2] == other
+    assert any("," in entry for entry in itertools.chain(*plain[0])) == (feature == "gq")
+
+
+@pytest.mark.parametrize("feature", ["gq", "vq"])
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("gpu", [False, True])
+def test_sums_of_pairs_are_those_of_both_views(request, monkeypatch, gpu, count, feature):
+    if gpu:
+        request.getfixturevalue("fake_cupy")
+    sums = CodeSums(coder("level", feature), 2, 1, True, 100)
+    states = []
+    for paired in (True, False):
+        if not paired:
+            monkeypatch.setattr(codes, "are_paired", lambda _: False)
+        state = {name: place(value) for name, value in sums.zero().items()}
+        sums.update(state, IMAGES[:count], 0)
+        states.append({name: to_host(value) for name, value in state.items()})
+    assert states[0]["second_moment" if feature == "gq" else "activity"].any()
+    for name, value in states[0].items():
+        np.testing.assert_array_equal(value, states[1][name], err_msg=name)
+
+
+def test_pairs_are_made_where_views_are_mirrored_to_the_bit():
+    own = whitener()
+    assert not codes.are_paired(whitener("global"))
+    assert not codes.are_paired(replace(own, ridge=None))
+    assert not codes.are_paired(replace(own, sampling=Sampling(1, 20)))
+    assert not codes.are_paired(replace(own, sampling=Sampling(3)))
+    assert not codes.are_paired(replace(own, geometry=Geometry(40, 40, 3, 4)))
 
 
 @pytest.mark.parametrize("mirror", [False, True])
