@@ -1,5 +1,5 @@
-// Whitening: second moments of patches, their inverse roots, the product with these, and unit vectors. Pixels and whitenings are whole numbers
-// in float64. Their products are made of integers, which are exact and as fast on cards that are slow in float64.
+// Whitening: second moments of patches, their inverse roots, the product with these, and unit vectors. Pixels and whitenings are
+// whole numbers in float64. Their products are made of integers: exact, and as fast on cards that are slow in float64.
 
 const int SIDE = 64, DEPTH = 16, SPAN = 4;
 const unsigned LINE = SIDE / SPAN;
