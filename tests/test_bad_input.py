@@ -1,5 +1,6 @@
 """Damaged, missing and unfit input: one sentence on standard error, exit code 1, nothing left behind."""
 
+import os
 import zipfile
 
 import h5py
@@ -231,3 +232,20 @@ def test_an_unknown_setting_or_option_names_the_nearest(model, tmp_path):
     command = fit_arguments(tmp_path / "data.h5", tmp_path / "m.h5")
     assert "did you mean threshold?" in run(*command, "--set treshold=0.3", code=2)
     assert "--workers" in run(*command, "--worker 2", code=2)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "fit PIPE --dataset images --out OUT",
+        "fit PIPE --model words --out OUT",
+        "import PIPE --out OUT",
+        "transform PIPE PIPE --out OUT",
+        "merge PIPE PIPE --out OUT",
+    ],
+)
+def test_nobody_waits_for_a_pipe(tmp_path, words):
+    """Its writer may never come, and nothing here reads a file once only."""
+    os.mkfifo(tmp_path / "data")
+    words = words.replace("PIPE", str(tmp_path / "data")).replace("OUT", str(tmp_path / "out.h5"))
+    refused(words, tmp_path, "data is a pipe, which can be read once only; write it to a file first.")

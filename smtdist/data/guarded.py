@@ -27,6 +27,7 @@ import h5py
 
 from smtdist.data import checksums
 from smtdist.data.inflating import Inflating, address_of, register_filters, state_of
+from smtdist.data.locations import require_no_pipe
 from smtdist.data.remote import is_url
 from smtdist.data.source import MOST_CHUNKS
 from smtdist.errors import DataError, option
@@ -245,6 +246,7 @@ def unlocked(path: str | os.PathLike[str], **cache: Any) -> GuardedFile:
     `smtdist.data.guarded` allows it.
     """
     where = os.fspath(path)
+    require_no_pipe(where)
     try:
         return GuardedFile(where, where, locking=False, **cache)
     except OSError as error:

@@ -6,7 +6,9 @@ import glob
 import json
 import os
 import shlex
+import stat
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,6 +40,15 @@ class Parsed:
 
     path: str
     content: dict[str, Any]
+
+
+def require_no_pipe(path: Path) -> None:
+    """Raise DataError for a pipe: it can be read once and in order only, and opening one may wait for ever."""
+    with suppress(OSError):
+        if stat.S_ISFIFO(os.stat(path).st_mode):
+            raise DataError(
+                f"{os.fspath(path)} is a pipe, which can be read once only; write it to a file first."
+            )
 
 
 def is_zarr(path: Path) -> bool:

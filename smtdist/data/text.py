@@ -20,6 +20,7 @@ import indexed_gzip
 import numpy as np
 import numpy.typing as npt
 
+from smtdist.data.locations import require_no_pipe
 from smtdist.data.remote import CACHE_BYTES, file_size, full_path, is_url, open_url
 from smtdist.data.source import Derived, Reader, Source
 from smtdist.errors import DataError, counted, masked
@@ -307,6 +308,7 @@ def _raw(path: str) -> Iterator[Any]:
 
 
 def _looked_at(path: str) -> TextFile:
+    require_no_pipe(path)
     try:
         stored = file_size(path)
         with _raw(path) as raw:

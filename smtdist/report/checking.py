@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from smtdist.data import checksums, hdf5
+from smtdist.data import checksums, hdf5, locations
 from smtdist.engine import folder as folders
 from smtdist.engine import stored
 from smtdist.errors import SmtdistError, masked
@@ -54,6 +54,7 @@ def checked(path: Path) -> Iterator[Verdict]:
 
 def _looked_at(path: Path) -> tuple[bool, str]:
     """Return whether a file has checksums, and what is wrong with it."""
+    locations.require_no_pipe(path)
     with open(path, "rb") as file:
         start = file.read(len(stored.MAGIC))
     if start == stored.MAGIC:

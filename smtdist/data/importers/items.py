@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from smtdist.data.locations import require_no_pipe
 from smtdist.errors import DataError, option
 
 MOST_IMAGE_BYTES: Final = 256 * 2**20
@@ -257,6 +258,7 @@ def read_whole(path: str) -> bytes:
 
 def first_bytes(path: Path, count: int) -> bytes:
     """Return the bytes that a file begins with; DataError where it cannot be read."""
+    require_no_pipe(path)
     try:
         with open(path, "rb") as file:
             return file.read(count)
