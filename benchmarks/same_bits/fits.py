@@ -75,6 +75,11 @@ FITS: Final = (
     _images("vq-window-order-2", f"{VQ} --set context=2 --set order=2"),
     _images("gq-window-order-2", f"{GQ} --set context=3 --set order=2"),
     _images("gq-flip-grey", f"{GQ} --set flip=true --set grey=true", "colour"),
+    _images(
+        "gq-flip-each-image",
+        f"{GQ} --set flip=true --set whitening_covariance=image --set mean=level",
+        "colour",
+    ),
     _images("vq-colour-level", f"{VQ} --set mean=level --set context=3 --set flip=true", "colour"),
     _images("gq-stride-positions", f"{GQ} --set stride=2 --set positions=9 --set context=4"),
     _images("gq-two-workers", f"{GQ} --set context=2 --set flip=true", more="--workers 2"),
