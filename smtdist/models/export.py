@@ -13,6 +13,10 @@ arithmetic:
 - Cosines are whole numbers whose partial sums stay within 2^24: float32 products are exact in any order, but not
   with TF32 or bfloat16 inputs.
 - Everything after the codes is floating point and agrees to rounding.
+
+Where each image is whitened by its own Σ, that is exact, too, but its inverse root is only as good as float64 products in an
+order of the runtime's own. A number of the root may then be rounded to the next one of 2^28, and a patch in many thousands has
+another grid value, and perhaps another code.
 """
 
 from __future__ import annotations
@@ -170,7 +174,9 @@ class Tables:
         """Memory one image of a batch takes, at most about: patches in float64, products with all atoms, embeddings."""
         coded, every = self.positions[0] * self.positions[1], self.geometry.positions
         atoms, length = (int(size) for size in self.components_t.shape)
-        return int(coded * (24 * self.geometry.pixels + 9 * atoms + 20 * length) + 8 * every * length)
+        roots = 0 if self.whitener.own_ridge is None else 64 * self.geometry.pixels**2
+        patches = coded * (24 * self.geometry.pixels + 9 * atoms + 20 * length)
+        return int(patches + 8 * every * length + roots)
 
 
 def tables(exported: readout.ImageTransform) -> Tables:
@@ -198,9 +204,10 @@ def tables(exported: readout.ImageTransform) -> Tables:
         raise ModelError(
             "The model has no whitening matrix, so there is no encoder to export; fit it first."
         )
-    if whitener.own_ridge is not None:
+    if whitener.own_ridge is not None and whitener.sampling.stride > 1:
         raise ConfigurationError(
-            f"An exported encoder has one whitening for all images; fit with {equals('whitening_covariance', 'data')} to export."
+            f"An exported encoder makes the patches on the stride alone, and the Σ of an image is of all; fit with "
+            f"{equals('whitening_covariance', 'data')} or {equals('patch_stride', 1)} to export."
         )
     reach = geometry.reach(whitener.mean_context)
     rows_near, near_rows = _near(rows, geometry.rows, size, reach)
@@ -442,7 +449,10 @@ def _coded(graph: _Graph, parts: Tables, centred: str) -> tuple[str, str]:
     whitener, pixels = parts.whitener, parts.geometry.pixels
     floor = whitening_kernels.contrast_floor(whitener.min_contrast, pixels, whitener.scale)
     contrast = graph.total(graph("Mul", centred, centred), 0)
-    white = graph("MatMul", graph.constant(whitener.whiten, "float64"), centred)
+    if whitener.own_ridge is None:
+        white = graph("MatMul", graph.constant(whitener.whiten, "float64"), centred)
+    else:
+        white = _whitened_each(graph, parts, centred, whitener.own_ridge)
     squares = _square_sum(graph, white, pixels)
     faint = graph("Less", contrast, graph.constant(floor, "float64"))
     none = graph("Equal", squares, graph.constant(0.0, "float64"))
@@ -454,6 +464,56 @@ def _coded(graph: _Graph, parts: Tables, centred: str) -> tuple[str, str]:
     grid = graph("Transpose", graph.cast(graph("Round", unit), "float32"), perm=[1, 0])
     dots = graph.name("MatMul", "dots", grid, graph.constant(parts.encoder.atoms.T, "float32"))
     return dots, graph("Transpose", constant, perm=[1, 0])
+
+
+def _whitened_each(graph: _Graph, parts: Tables, centred: str, ridge: float) -> str:
+    """Patches whitened by the Σ of their image, float64 (p, N): the steps of `image_whitenings` and `inverse_root`, (B, p, p).
+
+    All images take as many rounds as the least singular value that whole numbers up to 2^16 can have.
+    """
+    pixels, count = parts.geometry.pixels, parts.geometry.positions
+
+    def number(value: Any) -> str:
+        return graph.constant(value, "float64")
+
+    own = graph("Transpose", graph.reshape(centred, pixels, -1, count), perm=[1, 0, 2])
+    moment = graph("MatMul", own, graph("Transpose", own, perm=[0, 2, 1]))
+    covariance = graph("Add", graph("Div", moment, number(count)), number(ridge * np.eye(pixels)))
+    trace = graph.total(graph("Mul", moment, number(np.eye(pixels))), 1, 2)
+    scale = graph("Add", graph("Div", trace, number(count)), number(pixels * ridge))
+    y, z = graph("Div", covariance, scale), number(np.eye(pixels)[None])
+    low, least = (
+        graph("Sqrt", graph("Div", number(ridge), scale)),
+        math.sqrt(ridge / (pixels * (2.0**32 + ridge))),
+    )
+    last = False
+    while not last:
+        last = least > whitening_kernels.NEARLY_ONE
+        around = graph("Add", graph("Add", number(1), low), graph("Mul", low, low))
+        mu = graph("Sqrt", graph("Div", number(3), around))
+        once, cube = (
+            graph("Mul", number(1.5), mu),
+            graph("Mul", number(0.5), graph("Mul", mu, graph("Mul", mu, mu))),
+        )
+        step = graph(
+            "Sub", graph("Mul", once, number(np.eye(pixels))), graph("Mul", cube, graph("MatMul", z, y))
+        )
+        y, z = graph("MatMul", y, step), graph("MatMul", step, z)
+        third = graph("Mul", cube, graph("Mul", low, graph("Mul", low, low)))
+        low = graph("Sub", graph("Mul", once, low), third)
+        factor = math.sqrt(3 / (1 + least + least * least))
+        least *= 1.5 * factor - 0.5 * factor**3 * least * least
+    root = graph("Div", graph("Add", z, graph("Transpose", z, perm=[0, 2, 1])), graph("Sqrt", scale))
+    # the power of two that brings the largest number to `whitening_bits`: as many steps as powers that it reaches
+    powers = 2.0 ** np.arange(-128, 128)
+    largest = graph("ReduceMax", graph("Abs", root), graph.constant([1, 2], "int64"), keepdims=1)
+    reached = graph.cast(graph("GreaterOrEqual", largest, number(powers[None, None])), "int64")
+    steps = graph("Sub", graph.total(reached, 2), graph.constant(1, "int64"))
+    bits = whitening_kernels.whitening_bits(pixels)
+    whiten = graph(
+        "Round", graph("Mul", root, graph("Gather", number(2.0 ** (bits - 1) / powers), steps, axis=0))
+    )
+    return graph.reshape(graph("Transpose", graph("MatMul", whiten, own), perm=[1, 0, 2]), pixels, -1)
 
 
 def _square_sum(graph: _Graph, values: str, pixels: int) -> str:

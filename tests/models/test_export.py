@@ -84,13 +84,16 @@ def onnx_codes(model, graph, images):
 
 
 def every_onnx_check(seen, images):
+    """Codes are the same, but for one patch in ten thousand where roots of Σ are made by the runtime."""
     graph, model = as_graph(seen), seen.read_out().model
     codes = on_grid(model, onnx_codes(model, graph, images))
-    np.testing.assert_array_equal(codes, dense_codes(model, images))
+    apart = (codes != dense_codes(model, images)).any(axis=1)
+    assert apart.sum() <= (len(apart) // 10_000 if model.whitener.own_ridge else 0)
     (found,) = run_onnx(graph, images, "representation")
     expected = represented(seen, images)
     assert found.dtype == expected.dtype
-    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
+    if not apart.any():
+        np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
 
 
 @st.composite
@@ -157,8 +160,11 @@ def by_hundreds(model, images):
         every_onnx_check(model, images[start : start + 100])
 
 
-def test_colour_photographs(cifar):
+@pytest.mark.parametrize("whitened_by", ["data", "image"])
+def test_colour_photographs(cifar, whitened_by):
     changes = {
+        "whitening_covariance": whitened_by,
+        "mean": "level",
         "patch": 6,
         "dictionary": 192,
         "n_components": 24,
@@ -206,6 +212,17 @@ def test_what_is_read_out_of_codes(colour, features, changes):
     model = fitted(colour, n_components=4, **changes)
     pool = None if features == "codes" else 3
     every_onnx_check(with_readout(model, features, pool), colour[:7])
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"mean": "patch", "patch": 2}, {"grey": True, "whitening_reg": 1e-9}, {"feature": "vq"}]
+)
+def test_images_whitened_each_by_their_own_covariance(colour, changes):
+    plain = np.concatenate([colour[:5], np.full((1, 8, 7, 3), 9, np.uint8)])  # one has no contrast
+    model = fitted(colour, n_components=4, whitening_covariance="image", **changes)
+    every_onnx_check(model, plain)
+    with pytest.raises(ConfigurationError, match="patch_stride=1"):
+        tables(fitted(colour, whitening_covariance="image", stride=2, context=3))
 
 
 def test_mirror_images_are_the_callers(model):
