@@ -189,12 +189,13 @@ def plan_table(
     """Return what each pass will cost and the fit in all: the work in one table, memory in another.
 
     Tasks are those that add leaves and those in which two sums meet, on `depth` levels; `written` are the
-    files of the checkpoint; `time` is there where something was measured. Memory: `peak` is each worker's,
-    `driver` is on top of what the driver has before the fit, but in all with it.
+    files of the checkpoint; `time` is there where something was measured, and without a `total` a line says that nothing is.
+    Memory: `peak` is each worker's, `driver` is on top of what the driver has before the fit, but in all with it.
     """
     costs = list(costs)
+    timed = total is not None or any(cost.get("seconds") is not None for cost in costs)
     columns = ["pass", "samples", "leaves", "tasks", "depth", "read", "network"]
-    columns += [*(["written"] if checkpointed else []), "time"]
+    columns += [*(["written"] if checkpointed else []), *(["time"] if timed else [])]
     columns_of_memory = ("pass", "batch", "sum", "before", "peak", "driver", "disk at once")
     work, memory = [], []
     for cost in costs:
@@ -209,7 +210,7 @@ def plan_table(
             *(size(cost.get(f"{name}_bytes", 0)) for name in ("read", "network")),
         ]
         row += [size(cost.get("written_bytes", 0))] if checkpointed else []
-        work.append([*row, duration(cost.get("seconds"))])
+        work.append([*row, *([duration(cost.get("seconds"))] if timed else [])])
         # without samples nothing is left to workers
         sizes = [
             cost[f"{name}_bytes"] * bool(cost["n_samples"]) for name in ("state", "baseline", "projected")
@@ -227,6 +228,7 @@ def plan_table(
     return Group(
         table("What the fit will cost", columns, work, ("depth", "leaves")),
         table("Memory it will take", columns_of_memory, memory),
+        *([] if timed else ["How long it takes is not planned for models of this kind."]),
     )
 
 

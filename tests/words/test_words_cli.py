@@ -41,7 +41,9 @@ def test_a_model_is_asked_what_is_near():
 def test_a_plan_says_what_sums_of_a_vocabulary_will_take():
     costs = told(f"plan a.txt {SMALL}")["passes"]
     assert costs[1]["state_bytes"] >= 16 * told("info once.h5")["n_pairs"]
-    assert "What the fit will cost" in run("plan b.txt --model words --from-model once.h5")
+    said = run("plan b.txt --model words --from-model once.h5")
+    assert "What the fit will cost" in said
+    assert "How long it takes is not planned for models of this kind." in said
 
 
 @pytest.mark.parametrize(
