@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
+import tempfile
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.steps import Steps
+from benchmarks.record import write_record
+from benchmarks.steps import UNFINISHED, Steps
 from smtdist.codes.s3c import PatchCoder, S3CSettings
 from smtdist.data.array import ArraySource
 from smtdist.data.look import labels_name, read_labels
@@ -18,6 +23,7 @@ from smtdist.data.source import Source
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
+from smtdist.errors import InterruptedRun
 from smtdist.models import store
 from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.represent import representing
@@ -29,6 +35,30 @@ OMP_THRESHOLDS: Final = (0.1, 0.25, 0.5, 1.0)
 COLOUR = SimpleNamespace(resize=32, center_crop=32, channels=3)
 SLICE: Final = 100
 """Images whose features are one step."""
+
+
+def carried_out(
+    parser: argparse.ArgumentParser,
+    arguments: list[str] | None,
+    run: Callable[[argparse.Namespace, Path], dict[str, Any]],
+    named: Callable[[argparse.Namespace], str],
+) -> dict[str, Any]:
+    """Add the options of runs in steps, parse them, run in a folder that may keep the steps, and write the record."""
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--rival-rounds", type=int, default=30)
+    parser.add_argument("--work", help="folder that keeps the steps, so that the command can go on")
+    parser.add_argument("--minutes", type=float, default=np.inf, help="stop after so many; needs --work")
+    parser.add_argument("--json")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="smtdist-s3c-") as folder:
+        try:
+            result = run(options, Path(options.work or folder))
+        except InterruptedRun as error:
+            print(f"{error} Repeat the command to go on.", flush=True)
+            raise SystemExit(UNFINISHED) from error
+    if options.json:
+        write_record(options.json, named(options), result)
+    return result
 
 
 def images_of(path: str, group: str, count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -11,7 +11,6 @@ goes on where it was; --minutes ends it after so long, with exit code 3. Two of 
 from __future__ import annotations
 
 import argparse
-import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -19,18 +18,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.record import write_record
-from benchmarks.steps import UNFINISHED, Steps
+from benchmarks.steps import Steps
 from replication.s3c.common import (
     OMP_THRESHOLDS,
     SC_PENALTIES,
+    carried_out,
     fitted_in_steps,
     images_of,
     represented_in_steps,
     with_settings,
 )
 from smtdist.codes.s3c import S3CSettings
-from smtdist.errors import InterruptedRun
 from smtdist.evaluate.few_labels import (
     C_GRID,
     MANY,
@@ -216,22 +214,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         default=["each"],
         help="each: features by their own deviations; one: all by one number, as they are",
     )
-    parser.add_argument("--set", action="append", default=[])
-    parser.add_argument("--rival-rounds", type=int, default=30)
     parser.add_argument("--name", default="labels")
-    parser.add_argument("--work", help="folder that keeps the steps, so that the command can go on")
-    parser.add_argument("--minutes", type=float, default=np.inf, help="stop after so many; needs --work")
-    parser.add_argument("--json")
-    options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="smtdist-labels-") as name:
-        try:
-            result = run(options, Path(options.work or name))
-        except InterruptedRun as error:
-            print(f"{error} Repeat the command to go on.", flush=True)
-            raise SystemExit(UNFINISHED) from error
-    if options.json:
-        write_record(options.json, f"s3c-{options.name}-N{options.units}", result)
-    return result
+    return carried_out(parser, arguments, run, lambda options: f"s3c-{options.name}-N{options.units}")
 
 
 if __name__ == "__main__":
