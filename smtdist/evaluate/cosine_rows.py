@@ -335,10 +335,17 @@ def stored_bytes(sets: Sets) -> int:
     return sum(len(one) * np.asarray(one[:1]).nbytes for one in views if one is not None)
 
 
-def view_bytes(sets: Sets, rows: int) -> int:
-    """Return the memory of the views of so many images, while the last of them is made."""
+def view_bytes(sets: Sets, rows: int, kept: int | None = None) -> int:
+    """Return the memory of the views of so many images, while the last of them is made; `kept`: of so many, `rows` at a time."""
     widths = [sum(part.rows.shape[1] for part in parts) for parts in sets]
-    return int(4 * rows * (2 * sum(widths) + 4 * max(widths)))
+    return int(8 * (rows if kept is None else kept) * sum(widths) + 16 * rows * max(widths))
+
+
+def scaling_bytes(sets: Sets) -> int:
+    """Return the memory that `Comparer.of` takes: rows that were read, and those of a part in float64."""
+    rows = min(BLOCK, require_alike(sets))
+    widest = max(int(part.rows.shape[1]) for parts in sets for part in parts)
+    return read_bytes(sets, rows) + 24 * rows * widest
 
 
 def read_bytes(sets: Sets, rows: int) -> int:

@@ -10,7 +10,7 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from smtdist.errors import DataError
-from smtdist.evaluate.cosine_rows import Comparer, Part, Sets
+from smtdist.evaluate.cosine_rows import Comparer, Part, Sets, scaling_bytes
 from smtdist.evaluate.kernel_ridge import decision_bytes, fit_kernel_ridge, planned_bytes
 from smtdist.evaluate.linear import MEMORY_BYTES, cross_validate, fit_svm
 from smtdist.evaluate.linear_rows import BLOCK_BYTES, Rows, scale_of, weight_bytes
@@ -170,10 +170,9 @@ def kernel_sweep_bytes(
             width += views * part.rows.shape[1]
             rows = np.broadcast_to(np.float32(0), (min(count, len(part)), part.rows.shape[1]))
             few[-1].append(Part(rows, None if part.mirrored is None else rows, part.standardise))
-    scaling = 24 * BLOCK * max(part.rows.shape[1] for parts in known for part in parts)
     drawn = 2 * count * width * itemsize
     judging = decision_bytes(few, asked, n_classes)
-    return int(drawn + max(scaling, planned_bytes(few, n_classes, MEMORY_BYTES), judging))
+    return int(drawn + max(scaling_bytes(known), planned_bytes(few, n_classes, MEMORY_BYTES), judging))
 
 
 def kernel_sweep(

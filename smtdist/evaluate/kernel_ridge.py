@@ -24,6 +24,7 @@ from smtdist.evaluate.cosine_rows import (
     on_device,
     read_bytes,
     require_alike,
+    scaling_bytes,
     stored_bytes,
     view_bytes,
     where,
@@ -223,6 +224,7 @@ class KernelRidge:
                     found[start:stop] += to_host(self.comparer.kernel(views, near, block) @ own)
 
                 _side_by_side(compare, asked)
+            del asked  # not while the next are made
             if progress is not None:
                 progress(bottom, m)
         return found
@@ -353,6 +355,7 @@ def _tile(comparer: Comparer, known: Sets, start: int, stop: int, progress: Prog
                 comparer.kernel(views, right, tile[above - start : below - start, columns])
 
             _side_by_side(compare, left)
+        del left  # not while the next are made
         tile[top:bottom, :top] = tile[:top, top:bottom].T
     if progress is not None:
         # of the triangle's entries
@@ -543,13 +546,14 @@ def planned_bytes(known: Sets, n_classes: int, memory_bytes: int, rank: int = RA
     n = require_alike(known)
     step, tile = block_rows(known), 4 * tile_height(n) * n
     rows = min(step, n)
-    making = (LEFT + 2) * view_bytes(known, rows) + read_bytes(known, rows) + 12 * step * rows + tile
+    making = view_bytes(known, rows, min(LEFT * step, n)) + view_bytes(known, rows)
+    making += read_bytes(known, rows) + 12 * step * rows + tile
     kernel = 2 * n * (n + tile_height(n)) if 2 * n * n <= memory_bytes // 2 else 2 * tile
     rank = min(rank, n // 4)
     columns = max(n_classes, min(COLUMNS, n_classes * len(PENALTIES)))
     steps = 32 * n * rank + 24 * rank * rank, 4 * n * rank + 112 * n * columns
     solving = 40 * n * n if n <= DIRECT else max(steps)
-    return kernel + max(making, solving)
+    return max(scaling_bytes(known), kernel + max(making, solving))
 
 
 def decision_bytes(known: Sets, asked: Sets, n_classes: int) -> int:
@@ -557,7 +561,7 @@ def decision_bytes(known: Sets, asked: Sets, n_classes: int) -> int:
     n, m = require_alike(known), require_alike(asked)
     step = block_rows(asked)
     rows, columns = min(step, m), min(step, n)
-    blocks = view_bytes(asked, min(LEFT * step, m)) + view_bytes(known, columns)
+    blocks = view_bytes(asked, rows, min(LEFT * step, m)) + view_bytes(known, columns)
     blocks += read_bytes(asked, rows) + read_bytes(known, columns)
     # the products of a piece are brought to the kernel by each thread
     comparing = threads() * (4 * rows + 16 * mirror_kernel.PIECE) * columns

@@ -11,7 +11,7 @@ from sklearn.kernel_ridge import KernelRidge as Peer
 
 from smtdist.engine.plan import ALLOWANCE
 from smtdist.errors import ConfigurationError, DataError
-from smtdist.evaluate import kernel_ridge
+from smtdist.evaluate import few_labels, kernel_ridge
 from smtdist.evaluate.cosine_rows import Comparer, Part, on_device, parts_of
 from smtdist.evaluate.kernel_ridge import KernelTiles, fit_kernel_ridge
 from smtdist.models.readout import Block, Columns
@@ -182,6 +182,45 @@ def test_memory_is_as_planned(n):
         ctypes.CDLL(None).malloc_trim(0)
     taken = taken_by(lambda: fit_kernel_ridge(known, labels, penalties=[0.1, 0.01]))
     assert 0.25 * planned < taken <= planned + ALLOWANCE
+
+
+class Read:
+    """Rows that take memory when they are read, as those of a file do."""
+
+    def __init__(self, rows):
+        self.rows, self.shape, self.dtype = rows, rows.shape, rows.dtype
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, chosen):
+        return self.rows[chosen].copy()
+
+
+@pytest.mark.parametrize(("n", "m"), [(2500, 100), (200, 6000)])
+def test_few_labels_take_what_is_planned(n, m):
+    """Many images that scale the features, or many to judge."""
+    width, rng = 4096, np.random.default_rng(0)
+    layout = [
+        [
+            Columns(Block("embedding", (width,)), 0, width),
+            Columns(Block("codes", (width,)), 2 * width, 3 * width),
+        ]
+    ] * 2
+    drawn = np.ascontiguousarray(np.broadcast_to(rng.random(4 * width, np.float32), (max(n, m), 4 * width)))
+    drawn[:, ::50] = rng.random(drawn[:, ::50].shape, np.float32)
+    known, asked = (parts_of(Read(drawn[:count]), layout) for count in (n, m))
+    labels, wanted = np.arange(n) % 10, np.arange(m) % 10
+    small = [parts_of(Read(drawn[:60]), layout)] * 2
+    few_labels.kernel_sweep(
+        small[0], labels[:60], small[1], labels[:60], [20], draws=1
+    )  # what is loaded stays
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+    planned = few_labels.kernel_sweep_bytes(known, asked, 10, [100], 4)
+    taken = taken_by(lambda: few_labels.kernel_sweep(known, labels, asked, wanted, [100], draws=2))
+    print(f"{taken / 2**20:.0f} of {planned / 2**20:.0f} MiB")
+    assert 0.5 * planned < taken <= planned + ALLOWANCE
 
 
 def test_files_of_the_kernel_are_no_memory(monkeypatch):
