@@ -223,11 +223,11 @@ def patch_source(images: Array, whitener: Whitener, mirror: bool, at: Array | No
 def are_paired(whitener: Whitener) -> bool:
     """Tell whether images and mirror images are coded as `PAIRS`, which gains where each image has a Σ of its own.
 
-    All patches are taken, the mean is made of the image, and a slice has room for two.
+    All patches are taken, on no stride, the mean is made of the image, and a slice has room for two.
     """
     own = whitener.own_ridge is not None and whitener.global_mean is None
-    every = whitener.drawn == whitener.geometry.positions and is_symmetric(whitener)
-    return own and every and 2 * whitener.drawn <= SLICE_PATCHES
+    every = whitener.drawn == whitener.geometry.positions and whitener.sampling.stride == 1
+    return own and every and is_symmetric(whitener) and 2 * whitener.drawn <= SLICE_PATCHES
 
 
 def paired_source(images: Array, whitener: Whitener) -> PatchSource:

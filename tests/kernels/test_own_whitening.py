@@ -166,6 +166,8 @@ def test_pairs_are_made_where_views_are_mirrored_to_the_bit():
     assert not codes.are_paired(replace(own, ridge=None))
     assert not codes.are_paired(replace(own, sampling=Sampling(1, 20)))
     assert not codes.are_paired(replace(own, sampling=Sampling(3)))
+    # the one patch of an image is all there is on any stride, which positions are stated for
+    assert not codes.are_paired(replace(own, sampling=Sampling(2), geometry=Geometry(4, 4, 3, 4)))
     assert not codes.are_paired(replace(own, geometry=Geometry(40, 40, 3, 4)))
 
 
