@@ -128,9 +128,10 @@ def parts_of(images, encoder, view, capacity):
     ("feature", "constant_patch"), [("gq", "keep"), ("gq", "leave_out"), ("vq", "leave_out")]
 )
 @pytest.mark.parametrize("mean", ["level", "context"])
-def test_pairs_are_images_and_mirror_images_by_turns(mean, feature, constant_patch):
+def test_pairs_are_images_and_mirror_images_by_turns(monkeypatch, mean, feature, constant_patch):
     encoder = coder(mean, feature, constant_patch)
     assert codes.are_paired(encoder.whitener)
+    monkeypatch.setattr(codes, "SLICE_PATCHES", 3 * GEOMETRY.positions)  # room for a pair and a half
     room = GEOMETRY.positions * len(encoder.atoms)
     plain, mirrored = (parts_of(IMAGES, encoder, view, 2 * room) for view in (False, True))
     for found, one, other in zip(
@@ -179,7 +180,17 @@ def test_a_device_has_the_bits_of_the_cpu(fake_cupy, mean, mirror):
     for places in (None, at):
         found = codes.grid_patches(fake_cupy.asarray(IMAGES), own, mirror, places)
         for one, other in zip(found, codes.grid_patches(IMAGES, own, mirror, places), strict=True):
-            np.testing.assert_array_equal(to_host(one), other)
+            assert to_host(one).tobytes() == other.tobytes()  # no negative zeros
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("pixels", [7, 260])
+def test_roots_of_a_device_have_the_bits_of_the_cpu(fake_cupy, pixels):
+    """Of as many terms as are summed at a time and more, the largest number being the last."""
+    shares = np.linspace(1, 0.01, pixels)[:, None]
+    centred = np.rint(np.random.default_rng(0).normal(size=(pixels, 12)) * 5000 * shares)
+    found = to_host(image_whitenings(fake_cupy.asarray(centred), 1, 1e6, None))
+    np.testing.assert_array_equal(found, image_whitenings(centred, 1, 1e6, None))
 
 
 @pytest.mark.usefixtures("emulated")
