@@ -18,7 +18,7 @@ from smtdist.kernels.device import array_module, beside, is_host, like, once, to
 from smtdist.kernels.generic import codes as generic
 from smtdist.kernels.gpu import codes as gpu
 from smtdist.kernels.gpu.marks import Marks
-from smtdist.kernels.mirrored import is_symmetric, mirrored_pixels
+from smtdist.kernels.mirrored import mirrored_pixels
 from smtdist.kernels.patches import centred_patches, check_patches
 from smtdist.kernels.pixels import mirrored, pixel_grid
 from smtdist.kernels.positions import lattice_positions, on_grid
@@ -227,7 +227,7 @@ def are_paired(whitener: Whitener) -> bool:
     """
     own = whitener.own_ridge is not None and whitener.global_mean is None
     every = whitener.drawn == whitener.geometry.positions and whitener.sampling.stride == 1
-    return own and every and is_symmetric(whitener) and 2 * whitener.drawn <= SLICE_PATCHES
+    return own and every and 2 * whitener.drawn <= SLICE_PATCHES
 
 
 def paired_source(images: Array, whitener: Whitener) -> PatchSource:

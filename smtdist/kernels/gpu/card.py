@@ -70,9 +70,9 @@ def slow_double() -> tuple[str, ...]:
     if ratio <= SLOW_DOUBLE:
         return ()
     return (
-        f"This GPU is {ratio} times slower in float64 than in float32, and the Σ of each image, the solve and linear probes need "
-        f"float64: a fit takes longer, and a linear probe of many rows may take an hour; for that use a GPU for computing, or "
-        f"the CPU by setting {VISIBLE} to -1.",
+        f"This GPU is {ratio} times slower in float64 than in float32, and the root of each image's Σ, the solve and linear "
+        f"probes need float64: a fit takes longer, and a linear probe of many rows may take an hour; for that use a GPU for "
+        f"computing, or the CPU by setting {VISIBLE} to -1.",
     )
 
 

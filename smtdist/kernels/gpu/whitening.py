@@ -46,8 +46,8 @@ def roots(moments: Array, patches: int, ridge: float, nearly_one: float, order: 
 def whitened(centred: Array, whiten: Array) -> Array:
     """Return W m of patches, float64 (B, p, n), for a matrix each of B images; (1, p, N) for one of all.
 
-    centred : float64 (p, N), in one piece; whiten : float64 (p, p) or (B, p, p). Numbers are whole, of at most 31 bits, and so
-    are the sums, below 2^53.
+    centred : float64 (p, N), in one piece; whiten : float64 (p, p) or (B, p, p). Numbers are whole and of
+    at most 31 bits, and sums are below 2^53.
     """
     xp, (pixels, patches) = array_module(centred), centred.shape
     matrices = xp.ascontiguousarray(whiten).reshape(-1, pixels, pixels)
