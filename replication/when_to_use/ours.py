@@ -29,7 +29,7 @@ class Ours:
             train="train",
             test="test",
             dictionary=asked.dictionary,
-            set=asked.set,
+            set=[*one.settings, *asked.set],
             preset=one.preset,
             kinds=one.kinds,
             not_mirrored=not one.mirrored,

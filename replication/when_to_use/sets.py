@@ -21,8 +21,8 @@ class ImageSet:
 
     title : in the table. file : in the data folder; test_file : the one that holds its group test, where that is
     another. images : training images, the first ones. labels : of few labels, how many in all. resize : side of
-    encoded images that are made smaller. mirrored : whether a mirror image is of the same class. preset, kinds : of
-    smtdist's models. heads : whether `replication.heads` measures the same.
+    encoded images that are made smaller. mirrored : whether a mirror image is of the same class. preset, settings, kinds : of
+    smtdist's models, as the preset cifar10-gq-joined has them. heads : whether `replication.heads` measures the same.
     """
 
     title: str
@@ -32,6 +32,7 @@ class ImageSet:
     resize: int | None = None
     mirrored: bool = True
     preset: str = "cifar10-gq"
+    settings: tuple[str, ...] = ("whitening_covariance=data",)
     kinds: tuple[str, ...] = ("colour", "grey")
     heads: bool = False
     test_file: str | None = None

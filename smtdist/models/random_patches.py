@@ -145,10 +145,13 @@ def _holders(source: Source, sketches: list[tuple[Candidates, int]], engine: Eng
 
 
 def expected_look(source: Source, sketch: Candidates) -> tuple[Candidates, Source]:
-    """Return what `drawn` is expected to read, and the sketch that costs as much there: which samples it is are not found out."""
+    """Return what `drawn` is expected to read, and the sketch that costs as much there: which samples it is are not found out.
+
+    Others are drawn in their place, for what lies between two that are near to each other is read with them.
+    """
     n_samples, count = source.n_samples, _looked_at(sketch)
     holders = min(n_samples, math.ceil(n_samples * -math.expm1(-count / n_samples)))
     if count >= n_samples * sketch.n_hashes or not _worth_choosing(source, holders, n_samples):
         return sketch, source
-    numbers = np.arange(holders) * n_samples // holders
+    numbers = np.sort(np.random.default_rng(0).choice(n_samples, holders, replace=False, shuffle=False))
     return sketch.below(count, holders), chosen_samples(source, numbers)
