@@ -39,6 +39,12 @@ def _context_mean(grid, geometry, reach, row, column):
     return patches._rounded(box, count)
 
 
+def moments(centred, images):
+    """Return Σ m mᵀ over the patches of each image, int64 (B, p, p)."""
+    parts = centred.reshape(len(centred), images, -1).transpose(1, 0, 2).astype("int64")
+    return parts @ parts.transpose(0, 2, 1)
+
+
 def unit_grid(centred, whiten, floor_sum, scale):
     """Return float32 (p, N) and bool (N,); see `smtdist.kernels.whitening`."""
     xp = array_module(centred)

@@ -151,7 +151,7 @@ def test_sums_and_a_batch_fit_cards_of_all_sizes(atoms, tiles):
         assert sums.plan.state_bytes < sums.plan.device_bytes <= DEVICE_SHARE * size * 10**9
         found.append((sums.tiles, sums.plan.batch))
     assert [number for number, _ in found] == tiles
-    assert found[-1][1] == 256 >= min(batch for _, batch in found) >= 32
+    assert found[-1][1] == 256 >= min(batch for _, batch in found) >= 16, "and their mirror images"
 
 
 @pytest.mark.parametrize("stated", [True, False])
