@@ -115,20 +115,29 @@ def test_a_plan_states_time_and_bytes_of_every_pass(data, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_driver_of_workers_takes_what_is_planned(data, tmp_path):
-    """Of small sums, where what it loads and keeps for workers is most of it: certificates, a dashboard, connections."""
+def test_workers_and_their_driver_take_what_is_planned(data, tmp_path):
+    """Of small sums, where what they load and keep for each other is most of it: certificates, a dashboard, connections."""
     given = ("--workers", 3, "--memory", "1GB")
-    driver = json.loads(run_afresh(data, *given, "--no-calibrate", "--json"))["total"]["driver_peak_bytes"]
-    words = command(data, (*given, "--quiet", "--out", tmp_path / "m.h5"), {})
-    with subprocess.Popen([sys.executable, "-m", "smtdist", "fit", *words[1:]], text=True) as process:
+    plan = json.loads(run_afresh(data, *given, "--no-calibrate", "--json"))
+    driver, expected = (
+        plan["total"]["driver_peak_bytes"],
+        {cost["name"]: cost["projected_bytes"] for cost in plan["passes"]},
+    )
+    words = command(data, (*given, "--quiet", "--json", "--out", tmp_path / "m.h5"), {})
+    words = [sys.executable, "-m", "smtdist", "fit", *words[1:]]
+    with subprocess.Popen(words, text=True, stdout=subprocess.PIPE) as process:
         seen, own = [], psutil.Process(process.pid)
         while process.poll() is None:
             with suppress(psutil.Error, subprocess.TimeoutExpired):
                 seen.append(own.memory_info().rss)
                 process.wait(0.02)
+        said = json.loads(process.stdout.read())
     assert process.returncode == 0
     print(f"{max(seen) / 2**20:.1f} of {driver / 2**20:.1f} MiB")
     assert 0.8 * driver < max(seen) <= driver
+    for one in said["passes"][:3]:
+        print(one["name"], f"{one['peak_bytes'] / 2**20:.1f} of {expected[one['name']] / 2**20:.1f} MiB")
+        assert 0.7 * expected[one["name"]] < one["peak_bytes"] <= expected[one["name"]]
 
 
 @pytest.mark.parametrize(("share", "said"), [(0.1, False), (0.4, True)])

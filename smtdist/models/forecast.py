@@ -463,6 +463,8 @@ def calibrated(
 
 TALK_BYTES: Final = 2**20
 """What a driver keeps of each worker it talks to, and of itself as one of them: connections, tasks, figures."""
+RUNNING_BYTES: Final = 12 * 2**20
+"""What a worker that runs has beside its code: threads, connections, buffers of those that encrypt them."""
 Sizes = Sequence[int | None]
 """Bytes of a worker, of the driver and of a worker's GPU, each as stated or None."""
 
@@ -547,7 +549,7 @@ def plan_here(planner: Planner, place: Place) -> FitPlan:
     if not place.calibrate:
         return planner.knowing(_baselines(question, worker.alone)).plan(None)
     calibration, baselines = calibrated(question, planner, place.checkpoint)
-    return planner.knowing(baselines).plan(calibration)
+    return planner.knowing(_running(baselines, worker.alone)).plan(calibration)
 
 
 def _baselines(question: Asked, alone: bool) -> dict[str, int]:
@@ -557,7 +559,12 @@ def _baselines(question: Asked, alone: bool) -> dict[str, int]:
     answers: list[tuple[float, dict[str, int]]] = timing.on_processes(
         1, probed, question, deadline=Deadline.after(timing.SECONDS)
     )
-    return answers[0][1]
+    return _running(answers[0][1], alone)
+
+
+def _running(baselines: dict[str, int], alone: bool) -> dict[str, int]:
+    """Return what workers have in memory that run, by what processes have that stand for them."""
+    return baselines if alone else {name: size + RUNNING_BYTES for name, size in baselines.items()}
 
 
 def plan_there(planner: Planner, engine: Engine, place: Place) -> FitPlan:
