@@ -48,8 +48,8 @@ def test_plans(job, tmp_path):
     for row in found["passes"]:
         for name in ("rounds", "tasks", "merges"):
             assert row[name][0] == row[name][1]
-        # chosen images are counted as if all had the same size
-        assert row["read_bytes"][0] == pytest.approx(row["read_bytes"][1], rel=0.02)
+        # which images are chosen is not known, and they are counted as if all had the same size
+        assert row["read_bytes"][0] == pytest.approx(row["read_bytes"][1], rel=0.05)
         assert row["reporting_tasks"] == row["tasks"][1]
         assert row["written_bytes"][0] == pytest.approx(row["written_bytes"][1], rel=0.1, abs=2**13)
         assert 0.5 < row["peak_share"] <= 1
