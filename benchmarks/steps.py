@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +21,17 @@ from smtdist.errors import InterruptedRun
 
 UNFINISHED: Final = 3
 """Exit code of a benchmark whose minutes were over."""
+
+
+@contextmanager
+def folder_of(work: str | None) -> Iterator[Path]:
+    """Yield the folder that keeps the steps, or a temporary one; where the minutes are over, end with `UNFINISHED`."""
+    with tempfile.TemporaryDirectory(prefix="smtdist-steps-") as made:
+        try:
+            yield Path(work or made)
+        except InterruptedRun as error:
+            print(f"{error} Repeat the command to go on.", flush=True)
+            raise SystemExit(UNFINISHED) from error
 
 
 class Steps:

@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.record import write_record
-from benchmarks.steps import Steps
+from benchmarks.steps import UNFINISHED, Steps
 from replication.quality import markdown
 from replication.quality.cells import (
     BATCH_5,
@@ -61,7 +61,6 @@ from smtdist.errors import InterruptedRun, SmtdistError
 from smtdist.evaluate.metrics import wilson
 from smtdist.evaluate.run import Directions
 
-UNFINISHED: Final = 3
 HELD_BYTES: Final = 8 * 2**30
 """Most bytes of test images that are held while training images pass by."""
 PAGE: Final = Path(__file__).with_name("TABLES.md")

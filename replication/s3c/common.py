@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.record import write_record
-from benchmarks.steps import UNFINISHED, Steps
+from benchmarks.steps import Steps, folder_of
 from smtdist.codes.s3c import PatchCoder, S3CSettings
 from smtdist.data.array import ArraySource
 from smtdist.data.look import labels_name, read_labels
@@ -23,7 +22,6 @@ from smtdist.data.source import Source
 from smtdist.engine.events import EventStream
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.passes import Engine
-from smtdist.errors import InterruptedRun
 from smtdist.models import store
 from smtdist.models.coders.fit import fit_coder
 from smtdist.models.coders.represent import representing
@@ -50,12 +48,8 @@ def carried_out(
     parser.add_argument("--minutes", type=float, default=np.inf, help="stop after so many; needs --work")
     parser.add_argument("--json")
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="smtdist-s3c-") as folder:
-        try:
-            result = run(options, Path(options.work or folder))
-        except InterruptedRun as error:
-            print(f"{error} Repeat the command to go on.", flush=True)
-            raise SystemExit(UNFINISHED) from error
+    with folder_of(options.work) as folder:
+        result = run(options, folder)
     if options.json:
         write_record(options.json, named(options), result)
     return result

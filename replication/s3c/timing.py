@@ -20,21 +20,18 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-import tempfile
 import time
 from collections import deque
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from benchmarks.record import write_record
-from benchmarks.steps import UNFINISHED, Steps
+from benchmarks.steps import Steps, folder_of
 from replication.s3c.common import fitted_in_steps, images_of, with_settings
 from replication.s3c.dampings import Vector, Way, crossing, horizon, reached, searched
 from smtdist.codes.s3c import PatchCoder
-from smtdist.errors import InterruptedRun
 from smtdist.kernels.spike_slab import Padded, Posterior, energy, sigmoid
 from smtdist.kernels.threads import single_blas
 
@@ -217,12 +214,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--name", default="s3c-timing")
     parser.add_argument("--json")
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="smtdist-timing-") as name, single_blas():
-        try:
-            return run(options, Steps(Path(options.work or name), options.minutes))
-        except InterruptedRun as error:
-            print(f"{error} Repeat the command to go on.", flush=True)
-            raise SystemExit(UNFINISHED) from error
+    with folder_of(options.work) as folder, single_blas():
+        return run(options, Steps(folder, options.minutes))
 
 
 def run(options: argparse.Namespace, steps: Steps) -> dict[str, Any]:

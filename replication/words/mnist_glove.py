@@ -18,7 +18,6 @@ images as new ones would make chance differences look certain.
 from __future__ import annotations
 
 import argparse
-import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -30,14 +29,13 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from benchmarks.record import write_record
-from benchmarks.steps import UNFINISHED, Steps
+from benchmarks.steps import Steps, folder_of
 from examples.word_rivals import GloveSettings, glove
 from smtdist.configuration import Configuration, parse_settings, preset
 from smtdist.data.array import as_source
 from smtdist.engine.events import EventStream
 from smtdist.engine.passes import Engine
 from smtdist.engine.session import executor_for
-from smtdist.errors import InterruptedRun
 from smtdist.evaluate.knn import nearest, vote
 from smtdist.evaluate.metrics import wilson
 from smtdist.kernels.codes import encode_pieces
@@ -278,12 +276,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--minutes", type=float, default=np.inf, help="stop after so many; needs --work")
     parser.add_argument("--json", help="folder for the dated result")
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="smtdist-glove-") as name:
-        try:
-            result = run(options, Path(options.work or name))
-        except InterruptedRun as error:
-            print(f"{error} Repeat the command to go on.", flush=True)
-            raise SystemExit(UNFINISHED) from error
+    with folder_of(options.work) as folder:
+        result = run(options, folder)
     for context, row in result["contexts"].items():
         print(context, {name: row[name] for name in (*METHODS, "by_image")}, flush=True)
     if options.json:

@@ -151,34 +151,28 @@ def longest(atoms: Array) -> float:
 
 
 def grid_patches(
-    images: Array, whitener: Whitener, mirror: bool, at: Array | None = None
+    images: Array, whitener: Whitener, view: View, at: Array | None = None
 ) -> tuple[Array, Array]:
     """Return patches of raw images as unit vectors on the grid: pixels, mean, whitening, norm.
 
-    images : (B, H, W[, C]) as stored; at : the positions to take of each image, int32 (B, m), or None for
-    all n. Returns grid float32 (p, B m) and constant bool (B m,).
+    images : (B, H, W[, C]) as stored; view : as in `encode_pieces`; at : the positions to take of each image,
+    int32 (B, m), or None for all n. Returns grid float32 (p, B m) and constant bool (B m,), of pairs twice as many.
     Memory: 4 p bytes a patch for the result; on the CPU the steps run in slices of images, 20 p bytes a
     patch.
     """
-    n = whitener.geometry.positions if at is None else at.shape[1]
-    return _sliced(patch_source(images, whitener, mirror, at), images, len(images), n, whitener)
-
-
-def _sliced(
-    source: PatchSource, images: Array, number: int, patches: int, whitener: Whitener
-) -> tuple[Array, Array]:
-    """Return what a source makes of as many images, of so many patches each: in slices where `images` are on the host."""
+    source, number = patch_source(images, whitener, view, at), coded(images, view)
     if not is_host(images):
         return source(0, number)
-    grid = np.empty((whitener.geometry.pixels, number * patches), np.float32)
-    constant = np.empty(number * patches, np.bool_)
+    n = whitener.geometry.positions if at is None else at.shape[1]
+    grid = np.empty((whitener.geometry.pixels, number * n), np.float32)
+    constant = np.empty(number * n, np.bool_)
 
     def work(first: int, last: int) -> None:
-        here = slice(first * patches, last * patches)
+        here = slice(first * n, last * n)
         grid[:, here], constant[here] = source(first, last)
 
     with single_blas():
-        run_ranges(work, image_slices(number, patches, whitener))
+        run_ranges(work, image_slices(number, n, whitener))
     return grid, constant
 
 
@@ -193,17 +187,19 @@ def image_slices(images: int, patches: int, whitener: Whitener) -> list[tuple[in
     return even_ranges(images, most if most == 1 else most // 2 * 2)
 
 
-def patch_source(images: Array, whitener: Whitener, mirror: bool, at: Array | None = None) -> PatchSource:
-    """Return the function that makes what `grid_patches` returns, of a range of the images in one go."""
+def patch_source(images: Array, whitener: Whitener, view: View, at: Array | None = None) -> PatchSource:
+    """Return the function that makes what `grid_patches` returns, of a range of the coded images in one go."""
+    if view == PAIRS:
+        return _paired_source(images, whitener)
     geometry = whitener.geometry
     floor_sum = contrast_floor(whitener.min_contrast, geometry.pixels, whitener.scale)
     ridge = whitener.own_ridge
     digits = digits_of(whitener) if is_host(images) and at is None and ridge is None else None
-    order = mirrored_pixels(geometry) if mirror else None
+    order = mirrored_pixels(geometry) if view else None
 
     def source(first: int, last: int) -> tuple[Array, Array]:
         grid = pixel_grid(images[first:last], whitener.scale, whitener.grey, first)
-        grid = mirrored(grid) if mirror else grid
+        grid = mirrored(grid) if view else grid
         if digits is not None and fits(grid, digits):
             check_patches(grid, geometry, whitener.mean)
             grid, constant = unit_patches(grid, whitener, digits, floor_sum, grid_scale(geometry.pixels))
@@ -230,7 +226,7 @@ def are_paired(whitener: Whitener) -> bool:
     return own and every and 2 * whitener.drawn <= SLICE_PATCHES
 
 
-def paired_source(images: Array, whitener: Whitener) -> PatchSource:
+def _paired_source(images: Array, whitener: Whitener) -> PatchSource:
     """Return the `patch_source` of images and mirror images by turns: 2 i is image i, and 2 i + 1 its mirror image.
 
     What is exact is made of the image and mirrored: patches minus their mean, and the root of their Σ, which takes as long as
@@ -263,7 +259,7 @@ def noting_source(
     """Return a source of patches that notes which are constant in an array, bool (N,), empty where nobody asks."""
     whitener = encoders[0].whitener
     n = whitener.geometry.positions if at is None else at.shape[1]
-    source = paired_source(images, whitener) if view == PAIRS else patch_source(images, whitener, view, at)
+    source = patch_source(images, whitener, view, at)
     if not any(keeps(one.constant_patch, one.zero_code) for one in encoders):
         return source, np.empty(0, np.bool_)
     constants = np.empty(coded(images, view) * n, np.bool_)
@@ -332,10 +328,7 @@ def _pieces(
         for start, stop in image_cuts(indptr, number, capacity):
             yield start, stop - start, cpu_marked.part_of(whole, start * n, stop * n)
         return
-    if view == PAIRS:
-        grid, constant = _sliced(paired_source(images, whitener), images, number, whitener.drawn, whitener)
-    else:
-        grid, constant = grid_patches(images, whitener, view, at)
+    grid, constant = grid_patches(images, whitener, view, at)
     if encoder.form == "labels":
         codes = vq_codes(grid, encoder.atoms, encoder.euclidean, constant, encoder.constant_patch)
     else:
