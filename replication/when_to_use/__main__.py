@@ -12,7 +12,8 @@ or `--cpu-seconds`. `--heads RECORD` takes smtdist's rows on CIFAR-10 from a rec
 Features see the training images without labels; what classifiers need is chosen by labelled training images; the test
 images judge once. All methods but smtdist run on one thread, so that no thread burns CPU time while it waits. The CPU
 seconds of a row are those of its features and its classifier, the three draws of few labels together; memory is
-the largest resident set of any of its processes; numbers are the float32 that a classifier gets of an image.
+the largest resident set of any of its processes; numbers are the float32 that a classifier gets of an image. With all
+labels the CNN runs once for each of `--seeds`; its row has their mean, and the CPU seconds of one.
 """
 
 from __future__ import annotations
@@ -103,8 +104,8 @@ class Bench:
             n = one["n_test"]
             right = one.get("right") or [round(share * n) for share in one["shares"]]
             shares = [count / n for count in right]
-            # of draws the lowest and the highest, of one figure its interval
-            between = [min(shares), max(shares)] if labels else list(wilson(right[0], n))
+            # of draws the lowest and the highest, with all labels the interval of the images
+            between = [min(shares), max(shares)] if labels else list(wilson(sum(right) / len(right), n))
             kept = ("n_test", "cpu_seconds", "peak_bytes", "row_bytes", "chosen")
             yield {
                 **{"set": self.name, "method": method, "labels": labels, "top1": float(np.mean(shares))},
@@ -121,6 +122,8 @@ class Bench:
     def _row(self, method: str, labels: int) -> dict[str, Any] | None:
         """Return what a classifier found; None where it is not done and nothing is to be measured."""
         about = METHODS[method]
+        if about.features == "cnn" and not labels:
+            return self._networks()
         seeded = ["--seed", str(self.asked.seed)]
         judged = [*seeded, "--labels", str(labels), "--draws", str(self.asked.draws)]
         before: list[dict[str, Any]] = []
@@ -148,6 +151,20 @@ class Bench:
             "cpu_seconds": sum(one["cpu_seconds"] for one in parts),
             "peak_bytes": max(one["peak_bytes"] for one in parts),
             "chosen": [one["said"] for one in before if one["said"]] + last["said"]["chosen"],
+        }
+
+    def _networks(self) -> dict[str, Any] | None:
+        """Return what CNNs of all labels found, of several first weights; the CPU seconds are those of one."""
+        words = ["networks", "cnn", str(self.data), "--seed"]
+        each = [self._step(f"cnn-all-{seed}", [*words, str(seed)]) for seed in range(self.asked.seeds)]
+        done = [one for one in each if one is not None]
+        if not done:
+            return None
+        return {
+            **done[0]["said"],
+            **{name: [one["said"][name][0] for one in done] for name in ("right", "chosen")},
+            "cpu_seconds": float(np.mean([one["cpu_seconds"] for one in done])),
+            "peak_bytes": max(one["peak_bytes"] for one in done),
         }
 
     def _features(self, kind: str, out: Path, seeded: list[str]) -> list[str]:

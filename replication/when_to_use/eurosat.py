@@ -303,7 +303,6 @@ def asked_for(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--file", default="eurosat_rgb_jpeg.h5")
     parser.add_argument("--images", type=int, default=4500, help="training images")
     parser.add_argument("--labels", type=int, nargs="*", default=[10, 100], help="so few of a class, too")
-    parser.add_argument("--seeds", type=int, default=5, help="of the CNN")
     parser.add_argument("--add", type=Path, metavar="RECORD", help="earlier record, of other methods")
     parser.add_argument("--filters", type=int, default=4096, help="of random convolutions")
     return parsed(parser, words)

@@ -23,6 +23,7 @@ def parser_of(prog: str, text: str | None, methods: Iterable[str], page: Path) -
     parser.add_argument("--cpu-seconds", type=float, help="of a network, in place of smtdist's")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of smtdist")
     parser.add_argument("--seed", type=int, default=0, help="of all but smtdist, whose seed is 0")
+    parser.add_argument("--seeds", type=int, default=5, help="of the CNN with all labels, from 0 on")
     parser.add_argument("--json", help="folder for the dated result")
     parser.add_argument(
         "--markdown", type=Path, metavar="RECORD", help="write a record's tables to the page"

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from benchmarks.record import records
 
 BEGIN: Final = "<!-- table: begin; written by python -m replication.when_to_use --markdown -->"
@@ -82,4 +84,7 @@ def _accuracy(row: dict[str, Any] | None) -> str:
     if row is None:
         return "-"
     low, high = row["between"]
-    return f"{100 * row['top1']:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+    shares = [count / row["n_test"] for count in row["right"]]
+    # draws of few labels have their lowest and highest in brackets; first weights, with all labels, a deviation
+    several = f" ± {100 * np.std(shares, ddof=1):.1f}" if len(shares) > 1 and not row["labels"] else ""
+    return f"{100 * row['top1']:.1f}{several} ({100 * low:.1f} to {100 * high:.1f})"

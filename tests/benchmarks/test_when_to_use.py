@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from replication.when_to_use import table
+from replication.when_to_use.__main__ import main
 from replication.when_to_use.features import KMeansFeatures
 from replication.when_to_use.judges import Judge
 from replication.when_to_use.ours import Ours
 from replication.when_to_use.sets import SETS, labelled
+from smtdist.evaluate.metrics import wilson
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -77,6 +79,27 @@ def test_our_rows_are_those_of_the_record_of_heads(tmp_path):
     }
     assert kernel[20]["shares"] == [0.2, 0.4]
     assert not Ours(one, tmp_path / "d.h5", tmp_path / "w", 3000, (), asked).is_done()
+
+
+def test_a_network_with_all_labels_stands_with_the_spread_of_its_seeds(tmp_path):
+    """Steps are done already, so that nothing is trained: two of five seeds, and few labels with three draws."""
+    folder = tmp_path / "cifar10-2000"
+    folder.mkdir()
+    for name, right in [("all-0", [50]), ("all-3", [70]), ("100", [10, 20, 30])]:
+        said = {"right": right, "chosen": [name] * len(right), "n_test": 100, "row_bytes": 512}
+        took = {"said": said, "cpu_seconds": right[0], "peak_bytes": 10 + right[0], "seconds": 1.0}
+        (folder / f"cnn-{name}.json").write_text(json.dumps(took))
+    words = ["--sets", "cifar10-2000", "--only", "cnn", "--done"]
+    main([*words, "--work", str(tmp_path), "--json", str(tmp_path)])
+    record = json.loads(table.newest(tmp_path).read_text())
+    whole, few = record["result"]["rows"]
+    assert (whole["right"], whole["chosen"], whole["top1"]) == ([50, 70], ["all-0", "all-3"], 0.6)
+    assert whole["cpu_seconds"] == 60, "of one seed"
+    assert whole["peak_bytes"] == 80, "of the largest"
+    assert whole["between"] == list(wilson(60, 100))
+    assert few["between"] == [0.1, 0.3]
+    line = next(line for line in table.rendered(record).splitlines() if "CNN" in line)
+    assert "| 60.0 ± 14.1 (50.2 to 69.1) | 20.0 (10.0 to 30.0) |" in line
 
 
 def test_the_page_has_the_tables_of_the_newest_record(tmp_path):
