@@ -112,6 +112,8 @@ def test_a_plan_states_time_and_bytes_of_every_pass(data, tmp_path):
     assert total["network_bytes"] == total["scratch_bytes"] == 0
     assert set(found["calibration"]["passes"]) == {cost["name"] for cost in found["passes"][:-1]}
     assert {"products", "cpu_flags"} <= set(found["machines"])
+    assert total["model_bytes"] > 0
+    assert planned(data, "--no-calibrate", keep_statistics="false")["total"]["model_bytes"] == 0
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,6 +8,7 @@ of rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
@@ -190,6 +191,10 @@ def from_atom(codes: Codes, low: int) -> Codes:
     return body.from_atom(codes, low) if low else codes
 
 
+MIRRORED_ROWS: Final = 1024
+"""Rows that are copied to the other triangle at a time."""
+
+
 def mirror_upper(upper: Array) -> Array:
     """Copy the upper triangle over the lower one, in place and by panels, and return the array.
 
@@ -198,8 +203,8 @@ def mirror_upper(upper: Array) -> Array:
     [[1, 2], [2, 3]]
     """
     xp = array_module(upper)
-    for start in range(0, len(upper), 1024):  # panels keep the transposed copy small
-        stop = start + 1024
+    for start in range(0, len(upper), MIRRORED_ROWS):  # panels keep the transposed copy small
+        stop = start + MIRRORED_ROWS
         upper[stop:, start:stop] = upper[start:stop, stop:].T
         block = upper[start:stop, start:stop]
         block[...] = xp.triu(block) + xp.triu(block, 1).T

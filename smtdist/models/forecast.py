@@ -250,7 +250,8 @@ class Planner:
             distributed = not machines.worker.alone
             halves = 2 if self.settings.dictionary_mirrored else 1
             costs = with_seconds(costs, calibration, self.solved, distributed, checkpointed, halves)
-        stored = cast(CodeSums, self.steps()[-1].statistic).finished_bytes()
+        kept = self.settings.keep_statistics
+        stored = cast(CodeSums, self.steps()[-1].statistic).finished_bytes() if kept else 0
         return FitPlan(tuple(costs), machines, checkpointed, calibration, self.largest_dictionary(), stored)
 
     def knowing(self, baselines: dict[str, int]) -> Planner:

@@ -207,7 +207,8 @@ def _binary(request: Request) -> Job:
     if request.preset is None and base is None:
         each = {name: for_images(settings, source, given) for name, settings in each.items()}
     with suiting():  # refused before a checkpoint folder is this run's
-        stored = sum(finished_bytes(source, settings, n_atoms) for settings in each.values())
+        kept = (settings for settings in each.values() if settings.keep_statistics)
+        stored = sum(finished_bytes(source, settings, n_atoms) for settings in kept)
     return dataclasses.replace(binary_job(source, each, atoms, base), stored_bytes=stored)
 
 

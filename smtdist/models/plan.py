@@ -28,8 +28,15 @@ from smtdist.kernels.types import Encoder, Whitener
 from smtdist.models.dictionary import SPARES_PER_ROUND
 from smtdist.models.model import make_encoder, sums_of, whitener_for
 from smtdist.models.random_patches import expected_look, sketch_of, sketch_size
-from smtdist.models.solving import SOLVE, solve_way, spill_bytes, spills
-from smtdist.models.summing import beside, gathering_bytes, held_beside, most_demanding, row_tiles
+from smtdist.models.solving import SOLVE, held_in_tiles, solve_way, spill_bytes, spills
+from smtdist.models.summing import (
+    beside,
+    finishes_whole,
+    gathering_bytes,
+    held_beside,
+    most_demanding,
+    row_tiles,
+)
 from smtdist.statistics.base import Statistic
 from smtdist.statistics.candidates import Candidates, Centroids
 from smtdist.statistics.cooccurrence import CodeSums
@@ -106,7 +113,7 @@ def plan_steps(
     spilled = spills(
         sums.n_atoms, settings, sums.finished_bytes(), machines.driver_baseline, machines.driver_limit
     )
-    last = _tiled_step(steps[-1], machines, checkpointed=checkpointed, spilled=spilled)
+    last = _tiled_step(steps[-1], settings, machines, checkpointed=checkpointed, spilled=spilled)
     costs = [step_cost(step, machines, checkpointed=checkpointed) for step in [*steps[:-1], last]]
     held = pass_plan.ALLOWANCE + (0 if spilled else sums.finished_bytes())
     baseline, limit = machines.driver_baseline, machines.driver_limit
@@ -114,7 +121,7 @@ def plan_steps(
     way = solve_way(sums.n_atoms, settings, held, baseline=baseline, limit=limit, tiled=tiled)
     for cost in costs:
         needed = baseline + cost.driver_bytes
-        if not machines.worker.alone and needed > limit:
+        if needed > limit:
             raise MemoryBudgetError(
                 f"The {cost.name} pass needs {readable(needed)} on the driver, which may use {readable(limit)}; use a "
                 f"smaller dictionary or a larger machine for the driver.",
@@ -201,11 +208,7 @@ def fit_steps(
             centres = (48 if settings.dictionary_n_init == 1 else 52) * pixels * n_atoms
             steps.append(Step("dictionary rounds", moved, batch, rounds, driver_bytes=centres))
     sums = sums_of(encoder, settings, source.n_samples)
-    # while the sums are finished, two arrays of eight bytes an entry are made where context_scatter does not follow
-    finishing = 16 * n_atoms**2 if not (settings.one_hot or sums.second_order) else 0
-    work = sums.work_per_sample
-    last = Step("statistics", sums, source, work_per_sample=work, digests=reused, driver_bytes=finishing)
-    return [*steps, last]
+    return [*steps, Step("statistics", sums, source, work_per_sample=sums.work_per_sample, digests=reused)]
 
 
 def _placeholder(whitener: Whitener) -> Whitener:
@@ -215,8 +218,10 @@ def _placeholder(whitener: Whitener) -> Whitener:
     return replace(whitener, whiten=whitening_kernels.integer_whitening(np.eye(pixels)), global_mean=mean)
 
 
-def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool, spilled: bool) -> Step:
-    """Return the statistics pass as a worker can hold it."""
+def _tiled_step(
+    step: Step, settings: Configuration, machines: Machines, *, checkpointed: bool, spilled: bool
+) -> Step:
+    """Return the statistics pass as a worker can hold it, and what the driver needs to finish it."""
     sums = cast(CodeSums, step.statistic)
     tiles = row_tiles(
         sums,
@@ -227,7 +232,11 @@ def _tiled_step(step: Step, machines: Machines, *, checkpointed: bool, spilled: 
         driver_room=machines.driver_limit - machines.driver_baseline if spilled else None,
     )
     if len(tiles) == 1 and not spilled:
-        return step
+        held = machines.driver_baseline + sums.state_bytes()
+        if finishes_whole(sums, settings, held, machines.driver_limit):
+            return replace(step, driver_bytes=sums.finishing_bytes())
+        finished = held_in_tiles(sums.finished_bytes(), sums.n_atoms)
+        return replace(step, driver_bytes=finished + sums.strip_bytes())
     tile = most_demanding(tiles)
     return replace(
         step,

@@ -141,6 +141,19 @@ def gathering_bytes(tiles: tuple[CodeSums, ...], spilled: bool) -> int:
     return largest.state_bytes() + sum(others) + largest.finished_bytes() + strip
 
 
+def finishes_whole(sums: CodeSums, settings: Configuration, baseline: int, limit: int) -> bool:
+    """Tell whether sums that a driver has in memory, in `baseline`, become full matrices: it can solve with these, too."""
+    try:
+        solve_way(
+            sums.n_atoms, settings, sums.finished_bytes(), baseline=baseline, limit=limit, tiled=False
+        )
+    except MemoryBudgetError:
+        return False
+    except ConfigurationError:
+        pass  # the solve itself says it better
+    return True
+
+
 SMALL_SHARE: Final = 0.1
 """Sums of less than this share of a worker's memory are never cut into tiles."""
 
@@ -170,7 +183,7 @@ def summed(
     if len(tiles) > 1:
         engine.note(
             f"The sums of {sums.n_atoms:,} atoms are computed in {len(tiles)} tiles of rows, and the data are read as "
-            f"often, because a worker's memory is too small for all."
+            f"often, because all at once leave a worker too little memory for its batches."
         )
     parts, records = list[tuple[CodeSums, State]](), list[Record]()
     for number, tile in enumerate(tiles, 1):
@@ -188,15 +201,10 @@ def summed(
         records.append(record)
         del partial
     record = records[0] if len(tiles) == 1 else joined("statistics", records)
-    small = spill is None and len(tiles) == 1
-    if small:  # where the driver cannot solve with full matrices, tiles take half
-        try:
-            solve_way(sums.n_atoms, settings, sums.finished_bytes(), tiled=False)
-        except MemoryBudgetError:
-            small = False
-        except ConfigurationError:
-            pass  # the solve itself says it better
-    statistics = finish(*parts[0]) if small else finish_tiles(parts, *([spill] if spill else []))
+    whole = spill is None and len(tiles) == 1
+    # elsewhere tiles take half
+    whole = whole and finishes_whole(sums, settings, resident_bytes(), memory_limit())
+    statistics = finish(*parts[0]) if whole else finish_tiles(parts, *([spill] if spill else []))
     if not statistics.activity.any():
         raise DataError(
             f"No patch of {source.name} has a code; fit with a lower threshold or min_contrast, or with "

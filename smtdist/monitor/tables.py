@@ -245,8 +245,8 @@ def plan_remarks(plan: Mapping[str, Any], most: int) -> list[str]:
         ]
     lines.append(processor_line(machines["products"], machines["cpu_flags"]))
     lines.extend(
-        f"The sums of the {cost['name']} pass are computed in {cost['tiles']} tiles of rows, because a worker's memory is too "
-        f"small for all: the numbers are the same, and the data are read {cost['tiles']} times."
+        f"The sums of the {cost['name']} pass are computed in {cost['tiles']} tiles of rows, because all at once leave a "
+        f"worker too little memory for its batches: the numbers are the same, and the data are read {cost['tiles']} times."
         for cost in plan["passes"]
         if cost["tiles"] > 1
     )

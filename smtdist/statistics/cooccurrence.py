@@ -420,12 +420,26 @@ class CodeSums(Statistic):
         """Return the workspace of `merge`, beside the two sums: none."""
         return 0
 
+    def finishing_bytes(self) -> int:
+        """Return what `finish` needs beside whole sums, at most.
+
+        That is context_scatter where it may not follow from the others, and a copy in passing: of a panel, or of the quarter
+        that is added to its mirror image.
+        """
+        passing = 8 * min(self.n_atoms, scatter.MIRRORED_ROWS), 2 * self.n_atoms if self.mirrored else 0
+        return self.n_atoms * (8 * self.n_atoms * self._has_deficits() + max(passing))
+
+    def _has_deficits(self) -> bool:
+        """Tell whether pairs are counted that images lack, from which context_scatter is made."""
+        layout = self.layout()
+        return "deficit" in layout and len(layout["deficit"][0]) == 2
+
     def finished_bytes(self) -> int:
         """Return the bytes of the K x K arrays that `finish` makes of the sums, at most."""
         layout = self.layout()
         names = [name for name in ("second_moment", "outer", "windows") if name in layout]
         sizes = [np.dtype(layout[name][1]).itemsize for name in names]
-        if self.second_order or ("deficit" in layout and len(layout["deficit"][0]) == 2):
+        if self.second_order or self._has_deficits():
             # context_scatter, which does not follow from the others; in two limbs
             sizes.append(16 if layout.keys() & {DEVIATION[0], DIGITS[0]} else 8)
         low, high = self.rows or (0, self.n_atoms)

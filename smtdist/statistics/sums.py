@@ -422,7 +422,7 @@ def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> St
             at = np.arange(len(cooccurrence))
             cooccurrence[at, at] -= own.astype(cooccurrence.dtype)
         else:
-            cooccurrence -= second.astype(cooccurrence.dtype, copy=False)
+            cooccurrence -= second
     else:
         cooccurrence = mirrored(state.pop("windows"))
     deficit = state.pop("deficit", None)
@@ -452,7 +452,9 @@ def finish(sums: CodeSums, state: State, diagonal: Integers | None = None) -> St
             degree_activity -= deficit
         equal_degree = None
     elif deficit is not None and (diagonal is not None or np.any(deficit)):
-        scatter = degree * second.astype(np.int64) - mirrored(deficit) - cooccurrence  # type: ignore[union-attr]
+        scatter = np.multiply(second, degree, dtype=np.int64)  # type: ignore[arg-type]
+        scatter -= mirrored(deficit)
+        scatter -= cooccurrence
         matrices["context_scatter"] = scatter
         equal_degree = None
     if second is not None:

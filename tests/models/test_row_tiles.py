@@ -11,7 +11,7 @@ from smtdist.configuration import preset
 from smtdist.data.array import as_source
 from smtdist.data.spilled import Spill
 from smtdist.engine.memory import resident_bytes
-from smtdist.engine.plan import DEVICE_SHARE, WorkerLimits, plan_pass
+from smtdist.engine.plan import ALLOWANCE, DEVICE_SHARE, WorkerLimits, plan_pass
 from smtdist.errors import MemoryBudgetError
 from smtdist.models import summing
 from smtdist.models.model import code_sums
@@ -19,7 +19,7 @@ from smtdist.models.plan import Machines, fit_steps, plan_steps
 from smtdist.models.solving import spills
 from smtdist.models.summing import beside, gathering_bytes, held_beside, most_demanding, row_tiles
 from smtdist.statistics.cooccurrence import CodeSums
-from smtdist.statistics.sums import finish_tiles
+from smtdist.statistics.sums import finish, finish_tiles
 from tests.kinds_of_sums import BASE, IMAGES, SETTINGS, model_of
 
 
@@ -173,6 +173,36 @@ def test_tiles_are_finished_in_the_memory_that_is_planned(name, spilled, monkeyp
     tracemalloc.stop()
     assert 0.2 * planned < peak < planned + 2**19
     assert found.n_samples == 2
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_whole_sums_are_finished_in_the_memory_that_is_planned(name, full, monkeypatch):
+    """As full matrices and in tiles, by what the plan says the driver needs for the one or the other."""
+    monkeypatch.setattr("smtdist.models.plan.finishes_whole", lambda *_: full)
+    monkeypatch.setattr("smtdist.kernels.triangle.TILE_BYTES", 2**20)
+    monkeypatch.setattr("smtdist.kernels.scatter.MIRRORED_ROWS", 64)
+    settings = SETTINGS[name].replace(dictionary=2048)
+    steps = fit_steps(as_source(IMAGES), settings)
+    sums = steps[-1].statistic
+    machines = Machines(WorkerLimits(2**40, 0, 1, 1), 2**40)
+    (cost,) = [
+        one for one in plan_steps(steps, settings, machines, checkpointed=False) if one.name == "statistics"
+    ]
+    planned = cost.driver_bytes - sums.state_bytes() - ALLOWANCE - 8 * len(IMAGES)
+    tracemalloc.start()
+    state = sums.zero()
+    for array in state.values():
+        array[...] = 2
+    del array
+    before, _ = tracemalloc.get_traced_memory()
+    tracemalloc.reset_peak()
+    finish(sums, state) if full else finish_tiles([(sums, state)])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak - before < planned + 2**19
+    if planned > 2**23:
+        assert peak - before > 0.3 * planned
 
 
 def test_sums_that_lie_in_files_do_not_stay_in_memory(tmp_path):

@@ -462,12 +462,13 @@ def test_a_model_that_the_disk_may_be_too_small_for_is_said_before_the_fit(tmp_p
     )
     needed = plan["total"]["model_bytes"]
     assert 8 * 50**2 <= needed <= 16 * 50**2
-    for free, said in ((needed, 0), (needed - 1, 1)):
+    without = ("--set", "keep_statistics=false")
+    for free, said, more in ((needed, 0, ()), (needed - 1, 1, ()), (needed - 1, 0, without)):
         with monkeypatch.context() as patch:
             patch.setattr(
                 shutil, "disk_usage", lambda path, free=free: shutil._ntuple_diskusage(10**9, 10**9, free)
             )
-            result = run(*words)
+            result = run(*words, *more)
         assert result.exit_code == 0, result.stderr
         assert " ".join(result.stderr.split()).count("The model file may take up to") == said
 
