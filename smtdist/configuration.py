@@ -523,19 +523,24 @@ def preset_lines() -> dict[str, str]:
     }
 
 
+_WORDS: Final = {"none": None, "true": True, "false": False}
+
+
 def parse_value(text: str) -> Any:
-    """Read a value of the command line: JSON, a number as Python writes it, several with commas, or else a string.
+    """Read a value of the command line: JSON, a value as Python writes it, several numbers with commas, or else a string.
 
     >>> parse_value("3"), parse_value(".25"), parse_value("1."), parse_value("none"), parse_value("whole")
     (3, 0.25, 1.0, None, 'whole')
+    >>> parse_value("False"), parse_value("true")
+    (False, True)
     >>> parse_value("(0, 255)"), parse_value("0,4095"), parse_value("-1., 1")
     ([0, 255], [0, 4095], [-1.0, 1])
     """
     try:
         return json.loads(text)
     except json.JSONDecodeError:
-        if text.lower() == "none":
-            return None
+        if text.lower() in _WORDS:
+            return _WORDS[text.lower()]
         if _NUMBER.fullmatch(text):
             return float(text)
     inner = text[1:-1] if (text[:1], text[-1:]) in (("(", ")"), ("[", "]")) else text

@@ -75,6 +75,11 @@ def parse_setting(text):
     return name, value
 
 
+@pytest.mark.parametrize(("name", "default"), Configuration.defaults().items())
+def test_a_default_can_be_given_as_the_pages_print_it(name, default):
+    assert parse_setting(f"{name}={default}") == (name, default)
+
+
 def test_unknown_names_are_refused_with_the_known_ones():
     with pytest.raises(
         ConfigurationError,
