@@ -201,17 +201,21 @@ def test_the_largest_dictionary_fits_and_one_that_is_larger_does_not(data):
     assert "needs" not in text
 
 
-def test_no_fewer_atoms_are_said_to_fit_than_are_planned(data):
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_no_fewer_atoms_are_said_to_fit_than_are_planned(data, mirrored):
     few = ("--no-calibrate", "--workers", 0, "--memory")
     text = " ".join(run(data, *few, "64GB", dictionary=65_536).split())
     assert "Up to 65,536 atoms, the maximum, would fit." in text
-    tight = planner(small_images(1, 600, 8, 8))
+    tight = planner(
+        small_images(1, 600, 8, 8), dictionary_mirrored=mirrored, augment_flip=mirrored, n_components=7
+    )
     worker = replace(tight.machines.worker, limit_bytes=10**9)
     tight = replace(tight, machines=replace(tight.machines, worker=worker, driver_limit=10**9))
     most = tight.largest_dictionary()
     assert 160 < most < 65_536
     fewer, more = (
-        replace(tight, settings=tight.settings.replace(dictionary=size)) for size in (most, most + 1)
+        replace(tight, settings=tight.settings.replace(dictionary=size))
+        for size in (most, most + 1 + mirrored)  # mirrored atoms come in pairs
     )
     assert fewer.planned()
     with pytest.raises(MemoryBudgetError):

@@ -267,12 +267,13 @@ class Planner:
             return None
         if self._of(MOST_ATOMS)._fits():
             return MOST_ATOMS
-        fewest = self.settings.n_components + self.settings.drop_components
+        step = 2 if self.settings.dictionary_mirrored else 1  # an atom and its mirror image
+        fewest = -(-(self.settings.n_components + self.settings.drop_components) // step) * step
         # what is planned fits or does not, whatever tiles of other sizes do
-        good = self.settings.n_atoms if self._fits() else fewest - 1
+        good = self.settings.n_atoms if self._fits() else fewest - step
         bad = MOST_ATOMS
-        while bad - good > 1:
-            middle = (good + bad) // 2
+        while bad - good > step:
+            middle = (good + bad) // (2 * step) * step
             good, bad = (middle, bad) if self._of(middle)._fits() else (good, middle)
         return good if good >= fewest else 0
 
