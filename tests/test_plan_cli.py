@@ -222,6 +222,17 @@ def test_no_fewer_atoms_are_said_to_fit_than_are_planned(data, mirrored):
         more.planned()
 
 
+def test_a_refusal_proposes_fewer_atoms_than_were_asked_for(data):
+    """6,000 fit here, solved by iterations; 4,096 are solved whole, which takes more memory."""
+    changes = {"augment_flip": "true", "dictionary_mirrored": "true", "n_components": 300}
+    few = ("--no-calibrate", "--workers", 0, "--memory", "700MB")
+    text = run_afresh(data, *few, code=1, dictionary=4096, **changes)
+    fewer = int(re.search(r"\(n_atoms=(\d+)\)", text)[1])
+    assert 1000 < fewer < 4096
+    run_afresh(data, *few, dictionary=2 * (fewer // 2 - 20), **changes)
+    run_afresh(data, *few, dictionary=6000, **changes)
+
+
 @pytest.mark.usefixtures("asked_once")
 def test_a_refusal_says_which_memory_would_do(data):
     large = {"dictionary": 8192, "code": 1}

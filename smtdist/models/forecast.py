@@ -262,16 +262,19 @@ class Planner:
         return replace(self, machines=replace(self.machines, baselines=baselines, driver_baseline=driver))
 
     def largest_dictionary(self) -> int | None:
-        """Return the most atoms that fit, 0 if none do, None where the dictionary is not a matter of settings."""
+        """Return the most atoms that fit, fewer than planned where these do not, 0 if none do.
+
+        None where the dictionary is not a matter of settings.
+        """
         if self.encoder is not None or self.atoms is not None:
             return None
-        if self._of(MOST_ATOMS)._fits():
-            return MOST_ATOMS
         step = 2 if self.settings.dictionary_mirrored else 1  # an atom and its mirror image
         fewest = -(-(self.settings.n_components + self.settings.drop_components) // step) * step
-        # what is planned fits or does not, whatever tiles of other sizes do
-        good = self.settings.n_atoms if self._fits() else fewest - step
-        bad = MOST_ATOMS
+        planned = self.settings.n_atoms
+        # what is planned fits or does not, whatever tiles and ways to solve of other sizes do
+        good, bad = (planned, MOST_ATOMS) if self._fits() else (fewest - step, planned)
+        if good == planned and self._of(MOST_ATOMS)._fits():
+            return MOST_ATOMS
         while bad - good > step:
             middle = (good + bad) // (2 * step) * step
             good, bad = (middle, bad) if self._of(middle)._fits() else (good, middle)

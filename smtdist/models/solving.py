@@ -129,7 +129,8 @@ def ways_to_solve(
     # a dictionary that is closed under mirroring is two problems of half the size, one after the other
     size = n_atoms // 2 if settings.dictionary_mirrored else n_atoms
     making = making_bytes(n_atoms, settings)
-    working = held_bytes + generalized.solve_bytes(n_atoms, diagonal, wanted)
+    whole = generalized.solve_bytes(n_atoms, diagonal, wanted)
+    working = held_bytes + whole
     held = held_bytes if tiled is False else held_in_tiles(held_bytes, n_atoms)
     if fits_device(n_atoms, settings, direct=False) and not on_workers:
         yield Way(DEVICE, held + making + pencil.streamed_bytes(size, True, wanted, 1))
@@ -137,7 +138,10 @@ def ways_to_solve(
         # tiles in passing, and some copies of the components
         yield Way(f"{DEVICE} whole", held + making + 8 * n_atoms * (6 * tile_height(n_atoms) + 6 * wanted))
     if not iterative:
-        yield Way("whole", working)
+        if not tiled:
+            yield Way("whole", working)
+        if tiled is not False:
+            yield Way("whole", held_in_tiles(held_bytes, n_atoms) + whole)
         return
     beside = making + tiled_bytes(size, diagonal, wanted)
     if not on_workers:
