@@ -14,7 +14,7 @@ from smtdist.cli.errors import WrongUsage, usage
 from smtdist.cli.session import engine_for, say_model, say_result
 from smtdist.data.writing import check_target
 from smtdist.engine.events import EventStream
-from smtdist.engine.memory import readable
+from smtdist.engine.memory import readable, stated_limit
 from smtdist.engine.passes import Engine
 from smtdist.errors import InterruptedRun
 from smtdist.evaluate import first_look as looking
@@ -95,10 +95,17 @@ def plan(
             raise WrongUsage(unplanned)
     about = {"data": job.source.describe(), **job.about}
     workers, kept = how.resolved_workers(job.source), how.checkpoint is not None
+    # the memory that is planned with is not that of the workers that are there
+    there = partial(engine_for, replace(how, memory=None), job.source)
+    connected = None if how.is_local else there
+    place = forecast.Place(
+        workers, threads, [how.memory, driver_memory, gpu_memory], how.checkpoint, calibrate, connected
+    )
     if job.costs is not None:
         if how.is_local:
-            machine = PlannedCluster(workers or 0, limit_bytes=how.memory)
-            costs = job.costs(Engine(machine, EventStream(), how.checkpoint))
+            machine = PlannedCluster(workers or 0, threads, how.memory)
+            with stated_limit(place.machines()[0].driver_limit):
+                costs = job.costs(Engine(machine, EventStream(), how.checkpoint))
         else:
             with engine_for(how, job.source) as engine:
                 costs = job.costs(engine)
@@ -107,12 +114,6 @@ def plan(
         return
     if not (job.each or how.is_local):
         raise WrongUsage("The plan of such a model is for this machine; leave out --cluster.")
-    # the memory that is planned with is not that of the workers that are there
-    there = partial(engine_for, replace(how, memory=None), job.source)
-    connected = None if how.is_local else there
-    place = forecast.Place(
-        workers, threads, [how.memory, driver_memory, gpu_memory], how.checkpoint, calibrate, connected
-    )
     plans = rehearsal.plans(job, place)
     own, lines = dict[str, Any](), list[Any]()
     for name, one in plans.items():

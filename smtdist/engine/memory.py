@@ -100,6 +100,23 @@ def limited_by(limit: int) -> str:
     )
 
 
+def require_driver(
+    step: str, working_bytes: int, baseline: int | None = None, limit: int | None = None
+) -> None:
+    """Refuse a step for which the driver has too little memory beside its baseline; MemoryBudgetError.
+
+    The driver is this process, with what it has in memory now, unless told otherwise.
+    """
+    needed = working_bytes + (resident_bytes() if baseline is None else baseline)
+    limit = memory_limit() if limit is None else limit
+    if needed > limit:
+        raise MemoryBudgetError(
+            f"The {step} needs {readable(needed)} on the driver, which may use {readable(limit)}{limited_by(limit)}; use a "
+            f"smaller model or a larger machine for the driver.",
+            f"The {step} does not fit into the {readable(limit)} of the driver",
+        )
+
+
 def _mapped() -> list[tuple[int, int]]:
     """Return each limit of what is mapped that is set, with what is mapped."""
     used = psutil.Process().memory_info()

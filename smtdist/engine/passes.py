@@ -32,7 +32,7 @@ from smtdist.engine.events import (
 )
 from smtdist.engine.executor import Attendance, Executor, Handle, StopRequest, TaskLost
 from smtdist.engine.manifest import Facts, require_same
-from smtdist.engine.memory import SOLVE_LEAST, peak_bytes, reset_peak, resident_bytes
+from smtdist.engine.memory import SOLVE_LEAST, peak_bytes, require_driver, reset_peak, resident_bytes
 from smtdist.engine.partial import Partial
 from smtdist.engine.plan import DEVICE_SHARE, WorkerLimits, plan_pass
 from smtdist.engine.reduction import POLL_SECONDS, STOP_SECONDS, Reduction, count_failure
@@ -494,16 +494,16 @@ class Engine:
     ) -> tuple[T, dict[str, Any]]:
         """Call a function of this process as a step of the run; return its value with the record of the step.
 
-        `working_bytes` is what it takes at most beside what is in use now, which `pass_started` states.
+        `working_bytes` is what it takes at most beside what is in use now, which `pass_started` states. Raises
+        MemoryBudgetError where this process may not use as much.
         `about` joins the record.
         """
         self.heed_stop()
         self._kept = None  # matrices have the memory now
-        nothing = {
-            "n_samples": 0,
-            "resumed_leaves": 0,
-            "projected_bytes": resident_bytes() + max(SOLVE_LEAST, working_bytes),
-        }
+        working_bytes = max(SOLVE_LEAST, working_bytes)
+        require_driver(name, working_bytes)
+        projected = {"projected_bytes": resident_bytes() + working_bytes}
+        nothing = {"n_samples": 0, "resumed_leaves": 0, **projected}
         called = f"{self.stage}{name}"
         self.events.emit("pass_started", **{"pass": called}, n_leaves=0, workers=1, **nothing)
         started = time.perf_counter()

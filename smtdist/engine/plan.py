@@ -320,12 +320,15 @@ def plan_pass(
             if carried
             else ""
         )
+        each, who, larger = " a worker", "a worker", "fewer and larger workers"
+        if limits.alone:
+            each, who, larger = "", "this process", "a machine with more memory"
         raise MemoryBudgetError(
-            f"The {name} pass needs {readable(needed)} a worker ({readable(state)} for each of its sums, "
-            f"{readable(fixed + workspace)} for one batch of {batch}{travelling}), but a worker may use {readable(budget)} "
-            f"of its {readable(limits.limit_bytes)}, where {readable(limits.baseline_bytes)} are in use before; use fewer "
-            f"and larger workers, a smaller dictionary, or smaller chunks.",
-            f"The {name} pass does not fit into what a worker may use, {readable(budget)} of its "
+            f"The {name} pass needs {readable(needed)}{each} ({readable(state)} for each of its sums, "
+            f"{readable(fixed + workspace)} for one batch of {batch}{travelling}), but {who} may use {readable(budget)} "
+            f"of its {readable(limits.limit_bytes)}, where {readable(limits.baseline_bytes)} are in use before; use {larger}, "
+            f"a smaller model, or smaller chunks.",
+            f"The {name} pass does not fit into what {who} may use, {readable(budget)} of its "
             f"{readable(limits.limit_bytes)}",
         )
     kept = keepable_bytes(source) if gpu and limits.alone else 0

@@ -501,7 +501,7 @@ class Place(NamedTuple):
     def machines(self) -> tuple[Machines, int | None]:
         """Return this machine as a cluster of so many workers, and the memory they share where none is stated for each."""
         (memory, driver_memory, device_memory), workers = self.sizes, self.workers or 0
-        if workers == 0 and memory and driver_memory:
+        if workers == 0 and driver_memory:
             raise ConfigurationError(f"Without workers there is one process; give {option('memory')}.")
         limit = memory_limit()
         each = memory or limit // (workers + 1)

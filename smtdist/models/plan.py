@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -18,10 +18,9 @@ from smtdist.engine import forecast
 from smtdist.engine import plan as pass_plan
 from smtdist.engine.executor import SerialExecutor
 from smtdist.engine.forecast import PassCost, Traffic
-from smtdist.engine.memory import memory_limit, readable, resident_bytes, worker_limit
+from smtdist.engine.memory import memory_limit, require_driver, resident_bytes, worker_limit
 from smtdist.engine.passes import Engine
 from smtdist.engine.plan import PassPlan, WorkerLimits
-from smtdist.errors import MemoryBudgetError
 from smtdist.kernels import whitening as whitening_kernels
 from smtdist.kernels.threads import available_cores
 from smtdist.kernels.types import Encoder, Whitener
@@ -119,28 +118,35 @@ def plan_steps(
     baseline, limit = machines.driver_baseline, machines.driver_limit
     tiled = last.tiles > 1 or spilled or None
     way = solve_way(sums.n_atoms, settings, held, baseline=baseline, limit=limit, tiled=tiled)
-    for cost in costs:
-        needed = baseline + cost.driver_bytes
-        if needed > limit:
-            raise MemoryBudgetError(
-                f"The {cost.name} pass needs {readable(needed)} on the driver, which may use {readable(limit)}; use a "
-                f"smaller dictionary or a larger machine for the driver.",
-                f"The {cost.name} pass does not fit into the {readable(limit)} of the driver",
-            )
+    require_fits(costs, machines)
     moved = Traffic(0, written=way.disk_bytes + (spill_bytes(sums) if spilled else 0))
     return [*costs, replace(on_driver(SOLVE, way.working_bytes, baseline), traffic=moved)]
+
+
+def require_fits(costs: Sequence[PassCost], machines: Machines) -> None:
+    """Refuse steps of which one needs more on the driver than it may use; MemoryBudgetError."""
+    for cost in costs:
+        step = cost.name if cost.name == SOLVE else f"{cost.name} pass"
+        require_driver(step, cost.driver_bytes, machines.driver_baseline, machines.driver_limit)
 
 
 def costs_of(steps: list[Step], engine: Engine) -> list[PassCost]:
     """Return the cost of every pass with an engine, whose worker is measured."""
     machines = measured_machines(steps, engine)
     checkpointed = engine.checkpoint is not None
-    return [step_cost(step, machines, checkpointed=checkpointed) for step in steps]
+    costs = [step_cost(step, machines, checkpointed=checkpointed) for step in steps]
+    require_fits(costs, machines)
+    return costs
 
 
 def on_driver(name: str, working: int, baseline: int | None = None) -> PassCost:
-    """Return the cost of what the driver does, without samples, with so many bytes beside what it has in memory."""
-    baseline = resident_bytes() if baseline is None else baseline
+    """Return the cost of what the driver does, without samples, with so many bytes beside what it has in memory.
+
+    Without a `baseline` that is what this process has, and MemoryBudgetError is raised where it may not use as much.
+    """
+    if baseline is None:
+        require_driver(name, working)
+        baseline = resident_bytes()
     plan = PassPlan(name, (0,), 0, 0, 0, 0, working, baseline + working, 0, 0, slots=0)
     return PassCost(name, plan, traffic=Traffic(0), driver_bytes=working)
 

@@ -30,7 +30,7 @@ from smtdist.kernels.threads import set_threads
 from smtdist.models.forecast import FitPlan, Place, plan_fit, with_seconds
 from smtdist.models.image_jobs import Images
 from smtdist.models.jobs import Job
-from smtdist.models.plan import Machines, PlannedCluster, Step, on_driver, step_cost
+from smtdist.models.plan import Machines, PlannedCluster, Step, on_driver, require_fits, step_cost
 from smtdist.models.provenance import Record
 from smtdist.models.solving import SOLVE, Way, first_that_fits
 from smtdist.statistics.base import State, Statistic
@@ -191,6 +191,7 @@ def planned_run(
     with contextlib.suppress(_Planned):
         fit(engine)
     machines = replace(engine.machines, driver_baseline=max(machines.driver_baseline, resident_bytes()))
+    require_fits(engine.costs, machines)
     if not timed:
         return FitPlan(tuple(engine.costs), machines, checkpoint is not None, None, None)
     deadline = Deadline.after(0.3 * timing.SECONDS)

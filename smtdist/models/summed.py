@@ -20,6 +20,7 @@ from smtdist.data.netcdf import Group
 from smtdist.data.showing import n_samples
 from smtdist.data.source import Source
 from smtdist.engine.forecast import PassCost
+from smtdist.engine.memory import require_driver
 from smtdist.engine.passes import Engine
 from smtdist.kernels.threads import single_blas
 from smtdist.models import kinds, merge, plan, store, valued
@@ -163,7 +164,9 @@ class SumModel(Stored, RowModel, merge.Transform):
     @classmethod
     def fit(cls, source: Source, settings: Any, engine: Engine) -> tuple[Self, list[Record]]:
         """Fit rows: one pass, then a solve."""
-        return merge.fit_alone(cls.begun(source, settings), source, engine)
+        start = cls.begun(source, settings)
+        require_driver("solve", start.solve_bytes)  # before data are read
+        return merge.fit_alone(start, source, engine)
 
     @classmethod
     def job(cls, request: Request) -> Job:

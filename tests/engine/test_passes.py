@@ -316,6 +316,15 @@ def test_many_workers_get_large_tasks_first_and_small_ones_last():
     assert executor.sizes[-1] == 1
 
 
+def test_a_solve_that_cannot_fit_is_refused_before_it_begins():
+    begun = []
+    with pytest.raises(
+        MemoryBudgetError, match=r"The solve needs 1048576.0 TiB on the driver, which may use"
+    ):
+        Engine(SerialExecutor(1)).solve("solve", lambda: begun.append(1), 2**60)
+    assert begun == []
+
+
 def test_a_pass_that_cannot_fit_is_refused_before_a_byte_is_read():
     class Small(SerialExecutor):
         def limit_bytes(self):
@@ -323,7 +332,7 @@ def test_a_pass_that_cannot_fit_is_refused_before_a_byte_is_read():
 
     reads = []
     with pytest.raises(
-        MemoryBudgetError, match=r"a worker may use 0 B of its 100 B, where .* are in use before"
+        MemoryBudgetError, match=r"this process may use 0 B of its 100 B, where .* are in use before"
     ):
         total(Engine(Small(1)), Total(), Counted(IMAGES, reads))
     assert reads == []

@@ -75,7 +75,7 @@ def test_what_has_no_rows_is_not_taken_for_images(shape, tmp_path):
     ("changes", "sentences"),
     [
         (sets(features="fourier", n_features=1000000), ("The kernel model needs", "lower n_features")),
-        (f"{FEATURES} --memory 16MB", ("a worker may use",)),
+        (f"{FEATURES} --memory 16MB", ("may use 15.3 MiB",)),
         ("--set copies=100000", ("The exact kernel model needs",)),
         (
             sets(features="nystroem", n_features=2048),

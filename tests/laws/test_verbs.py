@@ -269,6 +269,22 @@ def test_a_plan_is_that_of_python(life):
         life.fitted.plan(place(life.data[0]), memory="64MiB", calibrate=False)
 
 
+@pytest.mark.parametrize("workers", [False, True])
+def test_a_plan_refuses_what_does_not_fit(life, workers):
+    """Into the memory of one process, or of the driver beside a worker that has plenty."""
+    line = f"{life.line.replace('fit', 'plan', 1)} --no-calibrate"
+    if call(line).exit_code == 2:
+        pytest.skip("has no plan")
+    given = "--workers 1 --memory 64GB --driver-memory 30MB" if workers else "--memory 30MB"
+    done = call(f"{line} {given}")
+    assert done.exit_code == 1, done.output
+    said = " ".join(done.stderr.split())
+    assert re.search(
+        r"driver|may be used" if workers else r"may use|may be used|fit into the 28\.6 MiB", said
+    ), said
+    assert "Traceback" not in said
+
+
 def table_cell(kind, verb):
     """Return what the documentation's table says of a verb of a kind: "yes", which models have it, or nothing."""
     return tables.model_row(kind).strip("|").split("|")[2 + jobs.VERBS.index(verb)].strip()

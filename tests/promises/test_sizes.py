@@ -476,7 +476,7 @@ def test_a_model_that_the_disk_may_be_too_small_for_is_said_before_the_fit(tmp_p
 @pytest.mark.parametrize(
     ("verb", "said"),
     [
-        ("plan", "TiB for one batch of 1), but a worker may use"),
+        ("plan", "TiB for one batch of 1), but this process may use"),
         ("fit", "A sample of 1,048,576 x 1,048,576 x 1 numbers needs 16.0 TiB before it is coded"),
     ],
 )
