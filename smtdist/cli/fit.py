@@ -46,9 +46,7 @@ def fit(
     with usage():
         texts = jobs.kind_of(request.model).texts
         check_target(out, overwrite, inputs=inputs, data=list(request.data), texts=texts)
-        job = jobs.job(request)
-    if job.alone and (how.workers or how.cluster is not None):
-        raise WrongUsage(job.alone)
+        job = _job(request, how)
     with engine_for(how, job.source, job.facts) as engine:
         folder = out.absolute().parent
         if (free := shutil.disk_usage(folder).free) < job.stored_bytes:  # before the sums are compressed
@@ -67,6 +65,13 @@ def fit(
             except InterruptedRun as error:
                 raise InterruptedRun(f"Stopped as asked; {out} is complete.", error.exit_code) from error
     say_model(model, out, {"bytes": size, "passes": records}, json, job, look)
+
+
+def _job(request: Request, how: opt.How) -> jobs.Job:
+    job = jobs.job(request)
+    if job.alone and (how.workers or how.cluster is not None):
+        raise WrongUsage(job.alone)
+    return job
 
 
 def plan(
@@ -90,7 +95,7 @@ def plan(
     Example: smtdist plan data.h5 --dataset train --set n_atoms=8192 --workers 4 --memory 16GB
     """
     with usage():
-        job = jobs.job(request)
+        job = _job(request, how)
         if unplanned := job.unplanned or jobs.kind_of(request.model).unplanned:
             raise WrongUsage(unplanned)
     about = {"data": job.source.describe(), **job.about}

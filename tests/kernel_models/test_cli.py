@@ -64,6 +64,15 @@ def test_what_goes_wrong_is_one_sentence(changes, sentence, data, tmp_path):
     refused(["fit", data, CONTRASTIVE, changes, "--out", tmp_path / "k.h5"], tmp_path, sentence)
 
 
+@pytest.mark.parametrize("verb", ["fit", "plan"])
+def test_an_exact_model_starts_no_workers(verb, data, tmp_path):
+    out = ["--out", tmp_path / "k.h5"] * (verb == "fit")
+    for given in ("--workers 2", "--cluster local"):
+        words = [verb, data, CONTRASTIVE, given, *out]
+        refused(words, tmp_path, "An exact model takes one process; set feature_map, or leave out", code=2)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), (5,), ()])
 def test_what_has_no_rows_is_not_taken_for_images(shape, tmp_path):
     write_arrays(tmp_path / "x.h5", {"x": np.zeros(shape)})

@@ -277,6 +277,8 @@ def test_a_plan_refuses_what_does_not_fit(life, workers):
         pytest.skip("has no plan")
     given = "--workers 1 --memory 64GB --driver-memory 30MB" if workers else "--memory 30MB"
     done = call(f"{line} {given}")
+    if workers and "takes one process" in done.stderr:
+        pytest.skip("has no workers")
     assert done.exit_code == 1, done.output
     said = " ".join(done.stderr.split())
     assert re.search(

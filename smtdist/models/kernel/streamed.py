@@ -14,7 +14,7 @@ from smtdist.data.source import Source, sample_lengths
 from smtdist.engine.forecast import PassCost
 from smtdist.engine.manifest import Facts
 from smtdist.engine.passes import Engine
-from smtdist.errors import ConfigurationError, DataError, ModelError, equals
+from smtdist.errors import ConfigurationError, DataError, ModelError, equals, option
 from smtdist.kernels import feature_maps
 from smtdist.kernels.feature_maps import NystroemFeatures
 from smtdist.kernels.gram import require_kernel, with_bandwidth
@@ -41,6 +41,7 @@ KINDS: Final[Mapping[str, Callable[[KernelSettings], Kind]]] = {
     "spectral": Spectral,
     "autoencoder": Autoencoder,
 }
+ALONE: Final = f"An exact model takes one process; set feature_map, or leave out {option('n_workers')} and {option('cluster')}."
 LANDMARK_SQUARES: Final = 5
 """Matrices of landmarks x landmarks that the driver holds while it makes Nyström features."""
 
@@ -58,6 +59,7 @@ def job(request: Request) -> Job:
         lambda: Facts.of(source, settings),
         about={"configuration": settings.shown()},
         costs=lambda engine: plan_kernel(source, settings, engine),
+        alone=ALONE if settings.feature_map is None else "",
         advice=lambda model: [model.unconverged()],
     )
 
