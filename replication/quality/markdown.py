@@ -59,7 +59,7 @@ def read(folder: Path) -> Records:
 def newest(found: Records, elsewhere: Iterable[dict[str, Any]] = ()) -> list[dict[str, Any]]:
     """Return the cells of all records: each cell of a table at each size, the newest of it, with date and command.
 
-    A cell that more test images have judged replaces the same cell judged by fewer.
+    A cell that more test images have judged replaces the same cell judged by fewer, with other settings too.
 
     elsewhere : cells that other benchmarks have measured, which those of the records replace.
     """
@@ -154,9 +154,9 @@ def _size(cell: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _whose(cell: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what a cell is, however many images judge it."""
+    """Return what a cell is, however many images judge it and whatever settings are not the paper's."""
     own = cell.get("ours") or {}
-    sizes = (own.get(name) for name in ("n_train", "dictionary", "judge", "said"))
+    sizes = (own.get(name) for name in ("n_train", "dictionary", "judge"))
     return cell["table"], cell["row"], cell["column"], *sizes
 
 
