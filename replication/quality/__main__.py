@@ -57,7 +57,7 @@ from smtdist.configuration import Configuration, parse_settings
 from smtdist.engine.folder import locked as held
 from smtdist.engine.memory import memory_limit
 from smtdist.engine.session import executor_for
-from smtdist.errors import InterruptedRun, SmtdistError
+from smtdist.errors import ConfigurationError, InterruptedRun, SmtdistError
 from smtdist.evaluate.metrics import wilson
 from smtdist.evaluate.run import Directions
 
@@ -95,7 +95,10 @@ class Asked:
 
 
 def of_table(options: argparse.Namespace) -> list[Asked]:
-    """Return the cells of the table, by all votes that are asked for; rows that are about votes by the first alone."""
+    """Return the cells of the table, by all votes that are asked for; rows that are about votes by the first alone.
+
+    Cells that are not asked for are left out where changed settings do not suit them.
+    """
     made, found = tables(options.recipe), dict[tuple[Any, ...], Asked]()
     names = list(made) if "all" in options.table else list(dict.fromkeys(options.table))
     changes = tuple(Configuration.named(parse_settings(options.set)).items())
@@ -104,7 +107,7 @@ def of_table(options: argparse.Namespace) -> list[Asked]:
         for printed in made[name]():
             for votes in dict.fromkeys(options.votes):
                 own = VOTES[votes]
-                cells = tuple(
+                scales = (
                     Scale(
                         options.train,
                         options.dictionary,
@@ -116,22 +119,30 @@ def of_table(options: argparse.Namespace) -> list[Asked]:
                         options.leading,
                         options.whiten,
                         options.judge,
-                    ).cell(printed)
+                    )
                     for seed in seeds
                 )
+                try:
+                    cells = tuple(scale.cell(printed) for scale in scales)
+                except ConfigurationError as error:
+                    if is_chosen(printed, options):
+                        raise SystemExit(f"{printed.row}, {printed.column}: {error}") from error
+                    continue
                 one = Asked(printed, votes, cells)
                 found.setdefault((printed.table, printed.row, printed.column, one.key), one)
     return list(found.values())
 
 
+def is_chosen(printed: Cell, options: argparse.Namespace) -> bool:
+    """Return whether a cell was asked for."""
+    return (not options.rows or printed.row in options.rows) and (
+        not options.columns or printed.column in options.columns
+    )
+
+
 def chosen(every: Sequence[Asked], options: argparse.Namespace) -> list[Asked]:
     """Return the cells that were asked for."""
-    found = [
-        one
-        for one in every
-        if (not options.rows or one.printed.row in options.rows)
-        and (not options.columns or one.printed.column in options.columns)
-    ]
+    found = [one for one in every if is_chosen(one.printed, options)]
     if not found:
         raise SystemExit(
             f"Table {' '.join(options.table)} has no such cell; leave out --rows and --columns to see all."

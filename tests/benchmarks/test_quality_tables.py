@@ -87,6 +87,13 @@ def asked(data, tmp_path):
     return run
 
 
+def test_settings_need_to_suit_the_cells_that_are_asked_for_alone(asked):
+    mirrored = "3", "--set", "dictionary_mirrored=true", "--plan", "--columns"
+    asked(*mirrored, "GQ 8192")
+    with pytest.raises(SystemExit, match=r"greyscale, VQ 100K: dictionary_mirrored needs code"):
+        asked(*mirrored, "VQ 100K")
+
+
 def cells_of(data, table, *more):
     """Return the cells that a tiny run judges."""
     parser = [table, "--data", str(data), "--work", "", *SMALL, *SETTINGS, *more]
