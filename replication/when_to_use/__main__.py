@@ -35,7 +35,7 @@ from benchmarks.steps import Steps
 from replication.when_to_use import table
 from replication.when_to_use.options import parsed, parser_of
 from replication.when_to_use.ours import Ours
-from replication.when_to_use.sets import SETS, ImageSet, write_images
+from replication.when_to_use.sets import SETS, ImageSet, of_seeds, write_images
 from smtdist.evaluate.metrics import wilson
 
 HERE: Final = "replication.when_to_use"
@@ -122,8 +122,6 @@ class Bench:
     def _row(self, method: str, labels: int) -> dict[str, Any] | None:
         """Return what a classifier found; None where it is not done and nothing is to be measured."""
         about = METHODS[method]
-        if about.features == "cnn" and not labels:
-            return self._networks()
         seeded = ["--seed", str(self.asked.seed)]
         judged = [*seeded, "--labels", str(labels), "--draws", str(self.asked.draws)]
         before: list[dict[str, Any]] = []
@@ -142,7 +140,8 @@ class Bench:
                     return None
                 before.append(one)
             words = ["judges", about.judge, str(self.data), *files, *judged]
-        last = self._step(f"{method}-{labels or 'all'}", words)
+        several = about.features == "cnn" and not labels
+        last = self._networks() if several else self._step(f"{method}-{labels or 'all'}", words)
         if last is None:
             return None
         parts = [*before, last]
@@ -154,18 +153,11 @@ class Bench:
         }
 
     def _networks(self) -> dict[str, Any] | None:
-        """Return what CNNs of all labels found, of several first weights; the CPU seconds are those of one."""
+        """Return what CNNs of all labels found, of several first weights; None as in `_row`."""
         words = ["networks", "cnn", str(self.data), "--seed"]
         each = [self._step(f"cnn-all-{seed}", [*words, str(seed)]) for seed in range(self.asked.seeds)]
         done = [one for one in each if one is not None]
-        if not done:
-            return None
-        return {
-            **done[0]["said"],
-            **{name: [one["said"][name][0] for one in done] for name in ("right", "chosen")},
-            "cpu_seconds": float(np.mean([one["cpu_seconds"] for one in done])),
-            "peak_bytes": max(one["peak_bytes"] for one in done),
-        }
+        return of_seeds(done) if done else None
 
     def _features(self, kind: str, out: Path, seeded: list[str]) -> list[str]:
         if kind == "simclr":

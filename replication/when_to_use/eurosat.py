@@ -34,7 +34,7 @@ from benchmarks.steps import Steps
 from replication.heads import run
 from replication.when_to_use.__main__ import ONE_THREAD
 from replication.when_to_use.options import parsed, parser_of
-from replication.when_to_use.sets import ImageSet, write_images
+from replication.when_to_use.sets import ImageSet, of_seeds, write_images
 from replication.when_to_use.table import put_between
 from smtdist.evaluate.metrics import wilson
 
@@ -181,12 +181,7 @@ class Bench:
                 each.append(self._step(f"cnn-all-{seed}", [*words, str(seconds), "--seed", str(seed)]))
         if not each:
             return
-        drawn = {name: [one["said"][name][0] for one in each] for name in ("right", "chosen")}
-        took = {
-            "cpu_seconds": float(np.mean([one["cpu_seconds"] for one in each])),
-            "peak_bytes": max(one["peak_bytes"] for one in each),
-        }
-        yield 0, [{"said": {**each[0]["said"], **drawn}, **took}]
+        yield 0, [of_seeds(each)]
         shared = [str(seconds / self.asked.draws), "--seed", str(self.asked.seed)]
         for labels in self.labels:
             few = ["--labels", str(labels), "--draws", str(self.asked.draws)]

@@ -93,3 +93,13 @@ def labelled(y: NDArray[np.int64], labels: int, draws: int, seed: int) -> list[N
 def found(hits: list[NDArray[np.bool_]], chosen: list[Any]) -> dict[str, Any]:
     """Return what a judge prints: right answers of each draw, and what was chosen by training images."""
     return {"n_test": len(hits[0]), "right": [int(one.sum()) for one in hits], "chosen": chosen}
+
+
+def of_seeds(each: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return runs of one network as one: what each of them found, the CPU seconds of one, and the memory of the largest."""
+    drawn = {name: [one["said"][name][0] for one in each] for name in ("right", "chosen")}
+    return {
+        "said": {**each[0]["said"], **drawn},
+        "cpu_seconds": float(np.mean([one["cpu_seconds"] for one in each])),
+        "peak_bytes": max(one["peak_bytes"] for one in each),
+    }

@@ -201,9 +201,12 @@ def summed(
         records.append(record)
         del partial
     record = records[0] if len(tiles) == 1 else joined("statistics", records)
-    whole = spill is None and len(tiles) == 1
-    # elsewhere tiles take half
-    whole = whole and finishes_whole(sums, settings, resident_bytes(), memory_limit())
+    # where the driver cannot solve with full matrices, tiles take half of their memory
+    whole = (
+        spill is None
+        and len(tiles) == 1
+        and finishes_whole(sums, settings, resident_bytes(), memory_limit())
+    )
     statistics = finish(*parts[0]) if whole else finish_tiles(parts, *([spill] if spill else []))
     if not statistics.activity.any():
         raise DataError(
